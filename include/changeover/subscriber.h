@@ -1,0 +1,111 @@
+// A rank's side: dials the publisher, receives updates into live memory, votes, serves.
+//
+//   auto subscriber = Subscriber::open(options, plan, store);
+//   (*subscriber)->start();                       // or call receive() on a thread of yours
+//   while (serving) {
+//     auto guard = (*subscriber)->fence().acquire(1s);  // before every forward and prefill
+//     if (!guard.ok()) continue;                  // fenced: says why; do not serve
+//     forward(guard->version());                  // one whole version until guard is dropped
+//   }
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <changeover/endpoint.h>
+#include <changeover/fence.h>
+#include <changeover/load_plan.h>
+#include <changeover/parameter_store.h>
+#include <changeover/report.h>
+#include <changeover/status.h>
+#include <changeover/types.h>
+
+namespace changeover {
+
+// How long each wait may last (rule R7).
+struct Deadlines {
+  std::chrono::nanoseconds connect = std::chrono::seconds(10);
+  std::chrono::nanoseconds begin = std::chrono::seconds(5);
+  std::chrono::nanoseconds stall = std::chrono::seconds(10);  // no byte moved
+  std::chrono::nanoseconds vote = std::chrono::seconds(10);
+  std::chrono::nanoseconds drain = std::chrono::seconds(60);  // fence up, steps still inside
+};
+
+struct SubscriberOptions {
+  Endpoint endpoint;
+  std::string job = "default";  // Peers of another job are refused by name (case N10).
+  std::string engine;
+  int32_t rank = 0;         // Index within the engine; LoadPlan::tp_rank.
+  int32_t engine_size = 1;  // All ranks that run one forward pass together.
+  Mode mode = Mode::kJournal;
+  std::string token;               // Empty = none; then only loopback and shm are allowed.
+  uint64_t payload_bytes_max = 0;  // Ceiling of one frame's payload; 0 = the host's limit.
+  uint64_t metadata_bytes_max = 64ull << 20;
+  Deadlines deadlines;
+  // Called once per commit before requests are admitted (rule T12); its text goes into the report.
+  std::string cache_policy = "none";
+  std::function<std::string()> on_commit;
+  // Test and demo hook: called after each run of bytes was applied, with the payload bytes so far.
+  std::function<void(uint64_t)> on_progress;
+};
+
+// What a rank says of itself.
+struct RankStatus {
+  RankName rank;
+  Incarnation incarnation;
+  std::optional<VersionStamp> version;  // Committed and whole; none before the first commit.
+  std::optional<Digest> digest;
+  bool fenced = false;
+  std::string fence_reason;  // Empty unless fenced.
+  bool gate_open = false;    // True when steps may run: not fenced and released (rule V6).
+  std::string phase;         // "idle", "receiving", "prepared", "in_doubt", ...
+  bool connected = false;
+  uint64_t updates_committed = 0;
+  uint64_t updates_aborted = 0;
+  Status last_error;
+};
+
+class Subscriber {
+ public:
+  virtual ~Subscriber() = default;
+
+  // Checks everything that can be checked alone (plan against store, mode, token policy). Starts
+  // no thread and opens no connection: fork-safe until start() or receive(). `store` must outlive
+  // the subscriber.
+  static Result<std::unique_ptr<Subscriber>> open(SubscriberOptions options, LoadPlan plan,
+                                                  ParameterStore& store);
+
+  // Owns one receive thread from now on: dials with back-off, takes every update, re-dials when
+  // the publisher goes away. Alternatively receive() takes one update on the caller's thread.
+  virtual Status start() = 0;
+  // Blocks until one update ended here (committed, restored, fenced, in doubt) or `timeout` ran
+  // out (kDeadline, nothing changed). Not together with start().
+  virtual Result<RankReport> receive(std::chrono::nanoseconds timeout) = 0;
+  // Ends the thread; an update in flight is aborted as if the rank had died. Idempotent.
+  virtual void stop() = 0;
+
+  // The one way into serving (rule T7).
+  virtual Fence& fence() = 0;
+
+  virtual RankStatus status() const = 0;
+  // The last update's report; none before the first.
+  virtual std::optional<RankReport> last_report() const = 0;
+
+  // A reload outside any update (files, another loader), counted by the same ledger (rule T9):
+  // raises the fence, hands out a handle that takes whole parameters or pieces by source name, and
+  // lifts the fence only when every parameter was rewritten under one declared version.
+  class Reload {
+   public:
+    virtual ~Reload() = default;
+    virtual Status write(std::string_view source_name, const TensorView& tensor) = 0;
+    virtual Status finish() = 0;
+  };
+  // `version` none = "unknown": reloads that name none count as one and leave a warning.
+  virtual Result<std::unique_ptr<Reload>> begin_reload(std::optional<VersionStamp> version) = 0;
+};
+
+}  // namespace changeover
