@@ -1,0 +1,39 @@
+# Thin: each target is one line over a CMake preset or a tool. `make test` and `make demo` need
+# nothing to be installed first; tools/setup.sh sees to it.
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
+
+.PHONY: all setup build test demo bench format check-rules asan tsan fuzz clean
+all: build
+
+setup:
+	@tools/setup.sh
+
+build: setup
+	@cmake --preset release
+	@cmake --build --preset release -j $(JOBS)
+
+test: build
+	@ctest --preset release -j $(JOBS)
+
+demo: build
+	@build/bin/changeover demo --model "$$(.cache/venv/bin/python tools/fetch_smollm2.py)" $(DEMO)
+
+bench: build
+	@build/bin/changeover bench $(BENCH)
+
+format: setup
+	@git ls-files '*.h' '*.cc' | xargs .cache/venv/bin/clang-format -i
+
+check-rules:
+	@python3 tools/check_rules.py
+
+asan tsan: setup
+	@cmake --preset $@ && cmake --build --preset $@ -j $(JOBS) && ctest --preset $@ -j $(JOBS)
+
+fuzz:
+	@tools/setup.sh --fuzz
+	@tools/fuzz.sh $(FUZZ_SECONDS)
+
+clean:
+	@cmake -E rm -rf build
