@@ -47,6 +47,7 @@ struct Source {
   // Other names the same content may come under (tied embeddings). If several come they must be
   // bitwise equal, and count once (rule T4).
   std::vector<std::string> aliases;
+  bool operator==(const Source&) const = default;
 };
 
 struct Piece {
@@ -56,12 +57,14 @@ struct Piece {
   View target_view;  // Same extents as source_view, dimension by dimension.
   PieceOp op = PieceOp::kCopy;
   std::string part;  // For messages: "q", "gate", "" for a parameter of one piece.
+  bool operator==(const Piece&) const = default;
 };
 
 // A part of a parameter that no source fills: zero when the store is made, never written.
 struct Padding {
   uint32_t parameter = 0;
   View view;
+  bool operator==(const Padding&) const = default;
 };
 
 // A value computed from other parameters in prepare (quantisation scales). Kept in the format from
@@ -70,6 +73,7 @@ struct Derived {
   std::vector<std::string> inputs;
   std::string op;
   std::string output;
+  bool operator==(const Derived&) const = default;
 };
 
 struct LoadPlan {
@@ -85,11 +89,12 @@ struct LoadPlan {
   std::vector<std::string> ignorable;  // Source names this rank may receive and drop ('*' = any run
                                        // of characters without '.').
   // Declared name rules (case B17), applied to an incoming name before it is looked up: whole path
-  // segments to drop wherever they stand ("_fsdp_wrapped_module"), prefixes to strip, a prefix to
-  // add after that.
+  // segments to drop wherever they stand ("_fsdp_wrapped_module"), prefixes of whole segments (the
+  // longest that matches is stripped, once), a prefix to add after that.
   std::vector<std::string> drop_segments;
   std::vector<std::string> strip_prefixes;
   std::string add_prefix;
+  bool operator==(const LoadPlan&) const = default;
 };
 
 // What make_load_plan needs beside the model's config.
