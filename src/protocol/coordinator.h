@@ -1,0 +1,192 @@
+// The publisher's side of the control channel: who is there, and one update at a time from begin to
+// release, per engine all or none (rules T1, U2, V1-V6, M5's "pending until whole"). Sans I/O.
+//
+//   StartUpdate -> [MakeDigest -> DigestReady] -> OpenStream -> StreamEnded -> UpdateDone
+//
+// After every event, poll until there is no action. All waits end by deadline().
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <changeover/publisher.h>
+#include <changeover/report.h>
+#include <changeover/subscriber.h>
+#include <changeover/types.h>
+
+#include "base/instant.h"
+#include "protocol/messages.h"
+
+namespace changeover::protocol {
+
+// The driver's number for a control connection; never reused within a process.
+using ConnectionId = uint64_t;
+
+struct CoordinatorOptions {
+  std::string job = "default";
+  Incarnation incarnation;
+  Deadlines deadlines;
+};
+
+struct UpdateRequest {
+  VersionStamp version;
+  std::optional<Digest> digest;  // where it is already known
+  bool digests_on = true;
+  uint64_t payload_bytes_total = 0;
+  uint64_t payload_bytes_max = 0;   // largest frame
+  uint64_t metadata_bytes_max = 0;  // largest metadata
+};
+
+class Coordinator {
+ public:
+  // --- events
+  struct Received {
+    ConnectionId connection = 0;
+    Message message;  // the first one of a connection must be a Hello
+  };
+  struct Closed {
+    ConnectionId connection = 0;
+    Status why;
+  };
+  // REQUIRES: !busy().
+  struct StartUpdate {
+    UpdateRequest request;
+  };
+  // The answer to MakeDigest.
+  struct DigestReady {
+    Result<Digest> digest;
+  };
+  // The road lost a peer of the stream (each once).
+  struct PeerLost {
+    ConnectionId connection = 0;
+    Status why;
+  };
+  // The answer to OpenStream: END went out (`status` ok), or the stream broke for all.
+  struct StreamEnded {
+    Status status;
+    std::optional<Digest> digest;  // of the source as it was sent; none where digests are off
+    uint64_t payload_bytes = 0;
+    uint64_t buckets = 0;
+  };
+  struct Tick {};
+  using Event =
+      std::variant<Received, Closed, StartUpdate, DigestReady, PeerLost, StreamEnded, Tick>;
+
+  // --- actions
+  struct Send {
+    ConnectionId connection = 0;
+    Message message;
+  };
+  struct CloseConnection {
+    ConnectionId connection = 0;
+    Status why;
+  };
+  // Digest the source now, before anything is sent: a rank asked (rule U2).
+  struct MakeDigest {};
+  // Send the version to these ranks. Their BeginReply has arrived: they listen.
+  struct OpenStream {
+    UpdateId id;
+    uint64_t stream_id = 0;
+    std::vector<ConnectionId> ranks;
+  };
+  // Leave this rank out of the stream in progress. StreamEnded still comes.
+  struct DropFromStream {
+    ConnectionId connection = 0;
+    Status why;
+  };
+  // Sent for the screen only.
+  struct RankProgress {
+    RankName rank;
+    uint64_t payload_bytes = 0;
+  };
+  struct UpdateDone {
+    UpdateReport report;  // `seconds` is the machine's; the road's name is each rank's own word
+  };
+  using Action = std::variant<Send, CloseConnection, MakeDigest, OpenStream, DropFromStream,
+                              RankProgress, UpdateDone>;
+
+  explicit Coordinator(CoordinatorOptions options);
+
+  void handle(const Event& event, Instant now);
+  std::optional<Action> poll();
+  Instant deadline() const;
+
+  bool busy() const { return step_ != Step::kIdle; }
+  // Connected ranks of engines all of whose ranks are connected.
+  uint32_t complete_ranks() const;
+  // "engine-a/2, engine-b/0": named by an engine's other ranks, but not connected.
+  std::string missing_ranks() const;
+  std::vector<PeerStatus> peers() const;  // sorted by engine, then rank
+  const UpdateId& update() const { return id_; }
+
+ private:
+  enum class Step : uint8_t { kIdle, kBeginning, kDigesting, kStreaming, kVoting, kFinishing };
+  // A rank that is connected now.
+  struct Peer {
+    ConnectionId connection = 0;
+    Hello hello;  // kept up to date with what the rank says later
+  };
+  // What became of one rank in the update in progress.
+  struct Member {
+    ConnectionId connection = 0;
+    Hello hello;  // as it was at begin
+    std::optional<BeginReply> begin;
+    std::optional<Vote> vote;
+    std::optional<Finished> finished;
+    Status lost;  // not ok: no more words are expected
+    bool streaming = false;
+  };
+  struct Engine {
+    std::map<int32_t, Member> members;
+    std::optional<Decision> decision;
+  };
+  struct DecisionRecord {
+    UpdateId id;
+    std::map<std::string, Decision> engines;
+  };
+  // Decisions that are answered again to ranks that come back; the oldest is forgotten first.
+  static constexpr size_t kDecisionsMax = 1024;
+
+  void on(const Received& event, Instant now);
+  void on(const Closed& event, Instant now);
+  void on(const StartUpdate& event, Instant now);
+  void on(const DigestReady& event, Instant now);
+  void on(const PeerLost& event, Instant now);
+  void on(const StreamEnded& event, Instant now);
+  void on(const Tick& event, Instant now);
+  void on_hello(ConnectionId connection, const Hello& hello, Instant now);
+  void on_begin_reply(Peer& peer, const BeginReply& reply, Instant now);
+  void on_vote(Peer& peer, const Vote& vote, Instant now);
+  void on_finished(Peer& peer, const Finished& finished, Instant now);
+  std::optional<HelloRefused> check_hello(const Hello& hello);
+
+  void send_begins(Instant now);
+  void advance(Instant now);  // moves on when nothing more is waited for in this step
+  void decide(const std::string& name, Engine& engine, bool commit, const Status& reason);
+  void lose(Engine& engine, const std::string& name, Member& member, const Status& why);
+  void finish_update(Instant now);
+  void release_if_whole(const std::string& engine);
+  void send(ConnectionId connection, Message message);
+  Member* find_member(const RankName& rank, ConnectionId connection);
+
+  CoordinatorOptions options_;
+  std::deque<Action> actions_;
+  std::map<std::string, std::map<int32_t, Peer>> engines_;
+  std::map<ConnectionId, RankName> names_;
+  std::deque<DecisionRecord> decisions_;
+  Step step_ = Step::kIdle;
+  UpdateId id_;
+  UpdateRequest request_;
+  std::map<std::string, Engine> update_;
+  std::optional<StreamEnded> stream_;
+  Instant started_at_;
+  Instant deadline_ = Instant::never();
+};
+
+}  // namespace changeover::protocol

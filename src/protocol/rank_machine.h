@@ -1,0 +1,165 @@
+// A rank's whole life on the control channel: hello, begin, receive, vote, decision, release, and
+// what a lost connection means in each of these (rules T1-T3, V2, V3, V5, V6). Sans I/O: events in,
+// actions out, time as an argument.
+//
+// The driver owns the transaction's thread: it feeds every event from there, and after each one
+// polls until there is no action. Frames go from the driver's stream receiver straight to the
+// transaction; this machine hears how the stream ended.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <changeover/report.h>
+#include <changeover/subscriber.h>
+#include <changeover/types.h>
+
+#include "base/instant.h"
+#include "protocol/messages.h"
+#include "update/transaction.h"
+
+namespace changeover::protocol {
+
+struct RankMachineOptions {
+  Hello hello;  // identity and limits; the machine fills version, digest, fenced, gate, prepared
+  Deadlines deadlines;
+  std::string cache_policy = "none";
+  // Runs once per commit, before steps are let in (rule T12); its text goes into the report.
+  std::function<std::string()> on_commit;
+};
+
+class RankMachine {
+ public:
+  // --- events
+  struct Connected {};  // the channel is up and the token accepted
+  struct Disconnected {
+    Status why;
+  };
+  struct Received {
+    Message message;
+  };
+  // The road carries the first frame of the stream that OpenStream asked for.
+  struct StreamStarted {};
+  // END arrived (`status`: ok, or what failed and was drained), or the rank is out of step.
+  struct StreamEnded {
+    Status status;
+    bool out_of_step = false;
+    uint64_t payload_bytes = 0;
+  };
+  struct Tick {};  // deadline() has passed
+  struct Stop {};  // the process ends: as if it had died
+  using Event =
+      std::variant<Connected, Disconnected, Received, StreamStarted, StreamEnded, Tick, Stop>;
+
+  // --- actions
+  struct Send {
+    Message message;
+  };
+  // Join the data road's stream now and feed it to the transaction, expecting `version`; BeginReply
+  // follows this action, so the rank listens before the publisher sends.
+  struct OpenStream {
+    UpdateId id;
+    uint64_t stream_id = 0;
+    VersionStamp version;
+    uint64_t payload_bytes_total = 0;
+  };
+  // Leave it; no StreamEnded is expected any more (one that comes is ignored).
+  struct CloseStream {
+    Status why;
+  };
+  // Close the control connection; dial again with back-off if `retry`.
+  struct CloseConnection {
+    Status why;
+    bool retry = true;
+  };
+  struct UpdateEnded {
+    RankReport report;
+  };
+  using Action = std::variant<Send, OpenStream, CloseStream, CloseConnection, UpdateEnded>;
+
+  enum class Phase : uint8_t {
+    kIdle,
+    kReceiving,  // begun: the stream is open or about to be
+    kEnded,      // END is here, the source's digest is not
+    kPrepared,   // voted yes, waiting for the decision
+    kInDoubt,    // as kPrepared, and a wait for the decision has run out
+  };
+
+  // `transaction` and `fence` must outlive the machine and be used by its thread alone (`fence`'s
+  // readers may be anywhere).
+  RankMachine(RankMachineOptions options, update::Transaction& transaction,
+              update::FenceState& fence);
+
+  void handle(const Event& event, Instant now);
+  std::optional<Action> poll();
+  // When to send Tick at the latest; never() if nothing is waited for.
+  Instant deadline() const;
+
+  Phase phase() const { return phase_; }
+  std::string_view phase_text() const;  // "disconnected", "idle", "receiving", "in_doubt", ...
+  bool connected() const { return welcomed_; }
+  const std::optional<RankReport>& last_report() const { return last_report_; }
+  uint64_t updates_committed() const { return committed_; }
+  uint64_t updates_aborted() const { return aborted_; }
+
+ private:
+  // What this rank once said about an update, to be said again when asked again.
+  struct Answers {
+    UpdateId id;
+    std::optional<BeginReply> begin;
+    std::optional<Vote> vote;
+    std::optional<Finished> finished;
+  };
+  static constexpr size_t kAnswersMax = 8;
+
+  void on(const Connected& event, Instant now);
+  void on(const Disconnected& event, Instant now);
+  void on(const Received& event, Instant now);
+  void on(const StreamStarted& event, Instant now);
+  void on(const StreamEnded& event, Instant now);
+  void on(const Tick& event, Instant now);
+  void on(const Stop& event, Instant now);
+  void on_welcome(const Welcome& welcome);
+  void on_hello_refused(const HelloRefused& refused);
+  void on_begin(const Begin& begin, Instant now);
+  void on_source_digest(const SourceDigest& digest, Instant now);
+  void on_decision(const Decision& decision, Instant now);
+  void on_release(const Release& release);
+
+  std::optional<BeginReply> check_begin(const Begin& begin);
+  void open_update(const Begin& begin, Instant now);
+  void vote(const Status& error, Instant now);
+  void end_update(bool commit, const Status& why, bool keep_gate_shut, Instant now);
+  void send(Message message);
+  Answers* find_answers(const UpdateId& id);
+  Answers& remember(const UpdateId& id);
+
+  RankMachineOptions options_;
+  update::Transaction& transaction_;
+  update::FenceState& fence_;
+  std::deque<Action> actions_;
+  std::deque<Answers> answers_;  // newest last, at most kAnswersMax
+  Phase phase_ = Phase::kIdle;
+  bool linked_ = false;    // a connection is up
+  bool welcomed_ = false;  // and the hello was accepted
+  std::optional<Incarnation> coordinator_;
+  UpdateId id_;  // of the open update
+  Instant deadline_ = Instant::never();
+  bool stream_open_ = false;
+  bool voted_ = false;
+  std::optional<SourceDigest> digest_;  // came before END was seen here
+  Instant begun_at_, first_frame_at_, ended_at_, voted_at_, decided_at_;
+  PhaseSeconds seconds_;
+  std::optional<RankReport> last_report_;
+  uint64_t committed_ = 0;
+  uint64_t aborted_ = 0;
+};
+
+}  // namespace changeover::protocol

@@ -1,0 +1,108 @@
+// One rank's side of an update: from begin to commit or abort, over live memory (rules T1-T12).
+//
+//   begin -> on_frame, apply... (many) -> end_of_stream -> prepare -> finish | abort
+//
+// The object lives as long as the rank and takes one update after another. One thread at a time.
+// It never waits (FenceRaiser may) and allocates nothing per tensor once the first update has run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <changeover/load_plan.h>
+#include <changeover/parameter_store.h>
+#include <changeover/report.h>
+#include <changeover/status.h>
+#include <changeover/tensor.h>
+#include <changeover/types.h>
+
+#include "update/fence.h"
+
+namespace changeover::update {
+
+// A tensor of the current frame and where its bytes lie in the payload.
+struct FrameTensor {
+  const TensorSpec* spec = nullptr;
+  uint64_t offset = 0;
+  uint64_t nbytes = 0;
+};
+
+struct TransactionOptions {
+  RankName rank;
+  Incarnation incarnation;
+  Mode mode = Mode::kJournal;
+  // kJournal: at least journal_bytes(plan) of host memory, kept by the caller.
+  std::span<std::byte> journal;
+};
+
+// Bytes of host memory that kJournal needs for this plan: all parameters of the rank once.
+Result<uint64_t> journal_bytes(const LoadPlan& plan);
+
+enum class BeginKind : uint8_t { kReady, kRefused, kAlreadyThere, kNeedDigest };
+
+struct BeginOutcome {
+  BeginKind kind = BeginKind::kRefused;
+  Status why;  // not ok only for kRefused
+};
+
+class Transaction {
+ public:
+  // `plan` is compiled once and need not outlive the call; `parameters` (in the plan's order, as a
+  // ParameterStore gives them), `fence` and `raiser` must outlive the transaction. kInvalidArgument
+  // for a plan that is not proved or does not fit the parameters; kRefused naming the mode
+  // (kStaged, kSwap) or the derived values that are not there.
+  static Result<std::unique_ptr<Transaction>> make(const LoadPlan& plan,
+                                                   std::span<const LiveParameter> parameters,
+                                                   FenceState& fence, FenceRaiser& raiser,
+                                                   const TransactionOptions& options);
+  virtual ~Transaction() = default;
+
+  // Opens an update (rules T1-T3). Anything but kReady changes nothing.
+  virtual BeginOutcome begin(VersionStamp version, std::optional<Digest> digest,
+                             bool digests_on) = 0;
+
+  // A frame's tensors, before any byte of it: names resolved, dtypes, shapes, doubles and unwanted
+  // tensors checked; nothing is written. After an error the update can only be aborted; further
+  // calls return the same error.
+  virtual Status on_frame(std::span<const FrameTensor> tensors) = 0;
+  // The frame's payload bytes from `payload_offset`, in order and without gaps. The first one that
+  // has a taker raises the fence before it writes (rule T7).
+  virtual Status apply(uint64_t payload_offset, std::span<const std::byte> bytes) = 0;
+  virtual Status end_of_stream() = 0;
+  // All that can fail (rule T10): coverage of every parameter (T5), and the version digest where
+  // digests are on and `source` has one (U2). Ok = this rank can finish; the fence is up.
+  virtual Status prepare(std::optional<Digest> source) = 0;
+  // REQUIRES: prepare() was ok. Shuts the step gate, publishes the version with its weights, lowers
+  // the fence (rules T10, T11, V6).
+  virtual void finish() = 0;
+  // Ends the update (rule T8): kJournal restores the old bytes and lowers the fence; kInPlace stays
+  // fenced if a byte was written. Idempotent; no effect when nothing is open.
+  // `keep_gate_shut`: peers may have finished (rule V5), so steps wait for a release.
+  virtual void abort(const Status& why, bool keep_gate_shut) = 0;
+
+  // A reload outside any update, counted by the same ledger (rule T9): raises the fence, takes
+  // whole source tensors, and lifts the fence in finish_reload() only if every parameter was
+  // rewritten since it went up, over one reload or several of one declared version.
+  virtual Status begin_reload(std::optional<VersionStamp> version) = 0;
+  virtual Status reload_tensor(std::string_view source_name, const TensorView& tensor) = 0;
+  // Ok and the fence down when complete; kRefused naming what is missing, the fence still up.
+  virtual Status finish_reload() = 0;
+
+  virtual bool is_open() const = 0;  // between begin and finish/abort
+  virtual bool prepared() const = 0;
+  virtual bool wrote() const = 0;  // the open update (or the last one) wrote into live memory
+  virtual std::optional<VersionStamp> version() const = 0;    // committed and whole
+  virtual std::optional<Digest> digest() const = 0;           // of version(), where known
+  virtual std::optional<Digest> received_digest() const = 0;  // of the open update, after prepare
+  virtual VersionStamp target() const = 0;  // of the open update (or the last one)
+  // Of the open update, or of the last one: identity, versions, pieces, bytes, buckets, outcome,
+  // fence, error. Seconds, road and cache fields are the caller's.
+  virtual RankReport report() const = 0;
+};
+
+}  // namespace changeover::update
