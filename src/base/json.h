@@ -22,7 +22,7 @@ std::string_view json_kind_name(JsonKind kind);  // For messages: "an array", "n
 class JsonElements;
 class JsonMembers;
 
-// A value inside a JsonDocument, which must outlive it. Two words; copy it freely.
+// A value inside a JsonDocument, which must outlive it. Three words; copy it freely.
 class JsonValue {
  public:
   JsonValue() = default;  // Assign before use.
@@ -50,12 +50,15 @@ class JsonValue {
   friend class JsonDocument;
   friend class JsonElements;
   friend class JsonMembers;
-  JsonValue(const uint64_t* tape, const uint8_t* strings) : tape_(tape), strings_(strings) {}
-  char type() const { return static_cast<char>(*tape_ >> 56); }
-  const uint64_t* after() const;
+  JsonValue(const uint64_t* tape, const uint8_t* strings, uint64_t at)
+      : tape_(tape), strings_(strings), at_(at) {}
+  char type() const { return static_cast<char>(tape_[at_] >> 56); }
+  JsonValue child(uint64_t at) const { return {tape_, strings_, at}; }
+  uint64_t after() const;  // Where the next value starts.
 
   const uint64_t* tape_ = nullptr;
   const uint8_t* strings_ = nullptr;
+  uint64_t at_ = 0;
 };
 
 struct JsonMember {
@@ -70,7 +73,7 @@ class JsonElements {
     explicit Iterator(JsonValue at) : at_(at) {}
     JsonValue operator*() const { return at_; }
     Iterator& operator++();
-    bool operator!=(const Iterator& other) const { return at_.tape_ != other.at_.tape_; }
+    bool operator!=(const Iterator& other) const { return at_.at_ != other.at_.at_; }
 
    private:
     JsonValue at_;
@@ -92,7 +95,7 @@ class JsonMembers {
     explicit Iterator(JsonValue at) : at_(at) {}
     JsonMember operator*() const;
     Iterator& operator++();
-    bool operator!=(const Iterator& other) const { return at_.tape_ != other.at_.tape_; }
+    bool operator!=(const Iterator& other) const { return at_.at_ != other.at_.at_; }
 
    private:
     JsonValue at_;  // The key; its value comes next.
@@ -109,7 +112,7 @@ class JsonMembers {
 
 struct JsonLimits {
   uint64_t bytes_max = 64ull << 20;
-  uint32_t depth_max = 64;
+  uint32_t depth_max = 64;  // Arrays and objects inside each other, an empty innermost one aside.
 };
 
 // A parsed text. Movable; values point into it and stay valid over a move.
@@ -123,6 +126,7 @@ class JsonDocument {
 
  private:
   JsonDocument() = default;
+  Status check() const;
   // simdjson's tape: one word per token with its type in the top byte, numbers in a second word.
   std::unique_ptr<uint64_t[]> tape_;
   std::unique_ptr<uint8_t[]> strings_;
