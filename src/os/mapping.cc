@@ -46,6 +46,10 @@ Result<Mapping> Mapping::map(const Fd& fd, size_t bytes, Access access) {
   return Mapping(static_cast<std::byte*>(at), bytes);
 }
 
+void Mapping::populate(Access access) const {
+  ::madvise(data_, bytes_, access == Access::kReadOnly ? MADV_POPULATE_READ : MADV_POPULATE_WRITE);
+}
+
 Result<Fd> create_memory(const std::string& name, size_t bytes) {
   CHANGEOVER_TRY_ASSIGN(const MemoryRoom room, read_memory_room());
   CHANGEOVER_TRY(check_memory_room(room, bytes, name, true));
@@ -57,10 +61,17 @@ Result<Fd> create_memory(const std::string& name, size_t bytes) {
     return os_error(fmt::format("{}: setting its size to {} bytes", name, bytes), errno);
   }
   // A peer that could shrink it would turn our next read into SIGBUS.
-  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return os_error(name + ": sealing its size", errno);
   }
   return fd;
+}
+
+Status forbid_new_writers(const Fd& fd) {
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
+    return os_error("sealing memory against new writers", errno);
+  }
+  return {};
 }
 
 Result<Fd> reopen_read_only(const Fd& fd) {

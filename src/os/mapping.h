@@ -26,6 +26,10 @@ class Mapping {
   // Maps the first `bytes` (> 0) of the descriptor, shared. The descriptor may be closed after.
   static Result<Mapping> map(const Fd& fd, size_t bytes, Access access);
 
+  // Takes all its pages now (kReadWrite) or maps those that exist (kReadOnly), so that no later
+  // touch costs a fault. A kernel that cannot is no error.
+  void populate(Access access) const;
+
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   bool valid() const { return data_ != nullptr; }
@@ -40,10 +44,14 @@ class Mapping {
 };
 
 // Anonymous shared memory of this size, zeroed; no name in any file system, gone with its last
-// descriptor and mapping. Its size cannot be changed by whoever gets the descriptor (sealed).
+// descriptor and mapping. Its size is sealed: whoever gets the descriptor cannot change it.
 // kExhausted with the numbers (asked for, MemAvailable, cgroup, RLIMIT_FSIZE) before anything is
 // made. Pages are taken when first touched. `name` is seen in /proc/PID/maps only.
 Result<Fd> create_memory(const std::string& name, size_t bytes);
+
+// Nobody can map or write the memory for writing from now on, through whichever descriptor;
+// mappings that exist go on.
+Status forbid_new_writers(const Fd& fd);
 
 // A second descriptor of the same memory through which it can only be read.
 Result<Fd> reopen_read_only(const Fd& fd);

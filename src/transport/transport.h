@@ -1,8 +1,9 @@
 // A road: how the parts of a stream get from one publisher to many ranks, in order.
 //
 // A stream is a sequence of parts: header (32 bytes), metadata, payload, header, ... Every part's
-// size is known before its first byte. A road knows nothing of what is in them. One sender object
-// serves one publisher, one receiver object one rank; each is used by one thread at a time.
+// size is known before its first byte, so a part of size 0 is neither sent nor asked for. A road
+// knows nothing of what is in them. One sender object serves one publisher, one receiver object one
+// rank; each is used by one thread at a time. Stream ids start at 1 and grow.
 //
 // Failure is per peer where the road can drop one (tcp, shm): the sender goes on for the others.
 #pragma once
@@ -42,13 +43,15 @@ class SendRoad {
   virtual ~SendRoad() = default;
   virtual const Capabilities& capabilities() const = 0;
 
-  // Starts a stream to these peers (indices of peers attached before). Earlier streams' leftovers
-  // are gone: nothing written before reaches a peer of this stream.
+  // Starts a stream to these peers (indices of peers attached before; one that is gone by now is
+  // reported by take_failures(), kUnavailable when all are). Earlier streams' leftovers are gone:
+  // nothing written before reaches a peer of this stream.
   virtual Status open_stream(std::span<const uint32_t> peers, uint64_t stream_id) = 0;
 
   // Up to `bytes` (at least 1) of memory for the next bytes of this part, to be filled and given
-  // back by commit(). Waits for room until `deadline`; peers that hold it back longer than the
-  // stall limit are dropped and reported. kUnavailable when no peer is left.
+  // back by commit(). Waits for room; peers that hold it back longer than the stall limit are
+  // dropped and reported. kUnavailable when no peer is left. kDeadline names (and drops) those that
+  // still held it back at `deadline`. The same holds for send() and flush().
   virtual Result<std::span<std::byte>> lend(Part part, uint64_t bytes, Instant deadline) = 0;
   virtual Status commit(uint64_t bytes) = 0;
 
@@ -82,8 +85,9 @@ class ReceiveRoad {
 
   // Waits for the next run of the part, 1 .. bytes_max bytes. Where `into` is not empty the road
   // may write the bytes there itself (then Run::data == into.data()), at most into.size() of them.
-  // kDeadline and kUnavailable are final for the stream (out of step, rule R3); kTryLater means
-  // that wake() was called: look at what else happened and call again.
+  // One run is out at a time: release() it before the next call. kTryLater means that wake() was
+  // called: look at what else happened and call again. Every other failure is final for the stream
+  // (out of step, rule R3).
   virtual Result<Run> receive(Part part, uint64_t bytes_max, std::span<std::byte> into,
                               Instant deadline) = 0;
 
