@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct PublisherOptions {
   uint64_t ring_slot_bytes = 1ull << 20;  // shm: the ring all readers share
   uint32_t ring_slots = 8;
   Deadlines deadlines;
+  // Refusals, losses and warnings, one line each; from the control thread, must not block.
+  std::function<void(std::string_view line)> log;
 };
 
 struct PublishOptions {

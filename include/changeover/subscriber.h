@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <changeover/endpoint.h>
 #include <changeover/fence.h>
@@ -51,6 +52,8 @@ struct SubscriberOptions {
   std::function<std::string()> on_commit;
   // Test and demo hook: called after each run of bytes was applied, with the payload bytes so far.
   std::function<void(uint64_t)> on_progress;
+  // Refusals, losses and warnings, one line each; from the subscriber's threads, must not block.
+  std::function<void(std::string_view line)> log;
 };
 
 // What a rank says of itself.
