@@ -1,0 +1,93 @@
+#include "control/address.h"
+
+#include <asio/ip/tcp.hpp>
+#include <asio/local/stream_protocol.hpp>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "control/listener.h"
+
+namespace changeover::control {
+namespace {
+
+asio::ip::tcp::endpoint to_tcp(const Address& address) {
+  asio::ip::tcp::endpoint tcp;
+  if (address.size() <= tcp.capacity()) {
+    tcp.resize(address.size());
+    std::copy_n(reinterpret_cast<const char*>(address.data()), address.size(),
+                reinterpret_cast<char*>(tcp.data()));
+  }
+  return tcp;
+}
+
+bool is_unix(const Address& address) {
+  return address.protocol().family() == AF_UNIX;
+}
+
+}  // namespace
+
+std::string shm_socket_name(const std::string& job, const std::string& name) {
+  return std::string(1, '\0') + "changeover/" + std::to_string(getuid()) + "/" + job + "/" + name;
+}
+
+Result<Address> resolve(const Endpoint& endpoint, const std::string& job) {
+  if (endpoint.kind == Endpoint::Kind::kShm || endpoint.kind == Endpoint::Kind::kUnix) {
+    const std::string path =
+        endpoint.kind == Endpoint::Kind::kShm ? shm_socket_name(job, endpoint.name) : endpoint.name;
+    if (path.size() > 107) {
+      return Status(Code::kInvalidArgument,
+                    endpoint.to_string() + ": job and name make a socket name of " +
+                        std::to_string(path.size()) + " bytes, the kernel takes 107");
+    }
+    return Address(asio::local::stream_protocol::endpoint(path));
+  }
+  if (endpoint.kind != Endpoint::Kind::kTcp) {
+    return Status(Code::kInvalidArgument, endpoint.to_string() + " is no address to connect to");
+  }
+  std::error_code error;
+  const auto address = asio::ip::make_address(endpoint.host, error);
+  if (!error) {
+    return Address(asio::ip::tcp::endpoint(address, endpoint.port));
+  }
+  asio::io_context context;
+  asio::ip::tcp::resolver resolver(context);
+  const auto found = resolver.resolve(endpoint.host, std::to_string(endpoint.port), error);
+  if (error || found.empty()) {
+    return Status(Code::kUnavailable,
+                  endpoint.to_string() + ": host name not found: " + error.message());
+  }
+  return Address(found.begin()->endpoint());
+}
+
+bool is_local(const Address& address) {
+  return is_unix(address) || to_tcp(address).address().is_loopback();
+}
+
+std::string describe(const Address& address) {
+  if (is_unix(address)) {
+    return "unix";
+  }
+  const auto tcp = to_tcp(address);
+  const std::string host = tcp.address().to_string();
+  return (tcp.address().is_v6() ? "[" + host + "]" : host) + ":" + std::to_string(tcp.port());
+}
+
+uint16_t port_of(const Address& address) {
+  return is_unix(address) ? 0 : to_tcp(address).port();
+}
+
+bool same_user(Socket& socket) {
+  std::error_code error;
+  int domain = 0;
+  socklen_t bytes = sizeof(domain);
+  if (getsockopt(socket.native_handle(), SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 ||
+      domain != AF_UNIX) {
+    return true;
+  }
+  ucred who{};
+  bytes = sizeof(who);
+  return getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 &&
+         who.uid == getuid();
+}
+
+}  // namespace changeover::control

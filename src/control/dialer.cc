@@ -1,0 +1,174 @@
+#include "control/dialer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fcntl.h>
+
+#include "base/prng.h"
+#include "control/connection.h"
+#include "control/outreach.h"
+
+namespace changeover::control {
+
+struct Dialer::Impl : std::enable_shared_from_this<Impl> {
+  Impl(DialerOptions the_options, Loop& the_loop, ChannelHandler& the_handler, Entropy random)
+      : options(std::move(the_options)),
+        loop(the_loop),
+        handler(the_handler),
+        entropy(std::move(random)),
+        jitter(options.seed),
+        timer(the_loop.impl().context) {}
+
+  void attempt();
+  void reach(Role role, const SessionId& session, Outreach::Done done);
+  void on_control(Socket socket, const SessionId& session);
+  void on_both(Socket control, Socket data);
+  void failed(const Status& why);
+  void retry();
+
+  DialerOptions options;
+  Loop& loop;
+  ChannelHandler& handler;
+  Entropy entropy;
+  base::Prng jitter;
+  asio::steady_timer timer;
+  std::shared_ptr<Outreach> outreach;
+  std::shared_ptr<Connection> connection;
+  PeerId next_peer = 1;
+  int attempts = 0;
+};
+
+Dialer::Dialer(DialerOptions options, Loop& loop, ChannelHandler& handler, Entropy entropy)
+    : impl_(std::make_shared<Impl>(std::move(options), loop, handler, std::move(entropy))) {}
+
+// The loop is stopped: an attempt in progress ends here, or its callback would keep us alive.
+Dialer::~Dialer() {
+  if (impl_->outreach) {
+    impl_->outreach->cancel();
+  }
+}
+
+Status Dialer::check(const Endpoint& endpoint, const ChannelOptions& options) {
+  if (!options.token.empty() || endpoint.kind != Endpoint::Kind::kTcp) {
+    return {};
+  }
+  CHANGEOVER_TRY_ASSIGN(const Address address, resolve(endpoint, options.job));
+  if (!is_local(address)) {
+    return {Code::kRefused, endpoint.to_string() + " is not on this host: set a token"};
+  }
+  return {};
+}
+
+void Dialer::dial() {
+  impl_->loop.post([impl = impl_] { impl->attempt(); });
+}
+
+void Dialer::Impl::attempt() {
+  reach(Role::kControl, {},
+        [self = shared_from_this()](const Status& status, Socket socket, const SessionId& session) {
+          if (!status.ok()) {
+            self->failed(status);
+          } else {
+            self->on_control(std::move(socket), session);
+          }
+        });
+}
+
+void Dialer::Impl::reach(Role role, const SessionId& session, Outreach::Done done) {
+  const auto address = resolve(options.endpoint, options.channel.job);
+  if (!address.ok()) {
+    failed(address.status());
+    return;
+  }
+  Nonce nonce;
+  entropy(nonce);
+  outreach = std::make_shared<Outreach>(
+      loop.impl().context, ClientHandshake(options.channel.token, role, session, nonce),
+      options.connect, std::move(done));
+  outreach->start(*address);
+}
+
+void Dialer::Impl::on_control(Socket socket, const SessionId& session) {
+  // Shared: the control socket waits in a callback, which must be copyable, for its data socket.
+  auto control = std::make_shared<Socket>(std::move(socket));
+  reach(Role::kData, session,
+        [self = shared_from_this(), control](const Status& status, Socket data, const SessionId&) {
+          if (!status.ok()) {
+            self->failed(status.with_context("data connection"));
+          } else {
+            self->on_both(std::move(*control), std::move(data));
+          }
+        });
+}
+
+void Dialer::Impl::on_both(Socket control, Socket data) {
+  outreach.reset();
+  attempts = 0;
+  const PeerId id = next_peer++;
+  tune(control, options.channel.silence);
+  tune(data, options.channel.silence);
+  std::error_code error;
+  const int fd = data.release(error);
+  if (error) {
+    failed({Code::kUnavailable, error.message()});
+    return;
+  }
+  (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+  connection = std::make_shared<Connection>(
+      std::move(control), options.channel,
+      Connection::Events{[this, id](std::span<const uint8_t> body) { handler.on_frame(id, body); },
+                         [this, id](const Status& why) {
+                           connection.reset();
+                           handler.on_closed(id, why);
+                           retry();
+                         }});
+  handler.on_open(id, options.endpoint.to_string());
+  handler.on_data(id, os::Fd(fd));
+  connection->start();
+}
+
+void Dialer::Impl::failed(const Status& why) {
+  outreach.reset();
+  handler.on_refused(options.endpoint.to_string(), why.with_context(options.endpoint.to_string()));
+  retry();
+}
+
+void Dialer::Impl::retry() {
+  const int doublings = std::min(attempts++, 16);
+  const auto ceiling = std::min(options.back_off_max, options.back_off_min * (1 << doublings));
+  const auto wait = std::chrono::nanoseconds(
+      static_cast<int64_t>(static_cast<double>(ceiling.count()) * (0.5 + 0.5 * jitter.unit())));
+  timer.expires_after(wait);
+  timer.async_wait([self = shared_from_this()](std::error_code error) {
+    if (!error) {
+      self->attempt();
+    }
+  });
+}
+
+void Dialer::send(std::vector<uint8_t> body) {
+  impl_->loop.post([impl = impl_, body = std::move(body)] {
+    if (impl->connection) {
+      impl->connection->send(body);
+    }
+  });
+}
+
+void Dialer::close(bool redial) {
+  impl_->loop.post([impl = impl_, redial] {
+    impl->timer.cancel();
+    if (impl->outreach) {
+      impl->outreach->cancel();
+      impl->outreach.reset();
+    }
+    if (auto connection = std::exchange(impl->connection, nullptr)) {
+      connection->close_after_sending();
+    }
+    if (redial) {
+      impl->retry();
+    }
+  });
+}
+
+}  // namespace changeover::control

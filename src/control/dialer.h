@@ -1,0 +1,50 @@
+// A rank's end of the control channel: dials, proves itself, opens the data connection that goes
+// with it, and dials again with back-off when the connection ends.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <changeover/endpoint.h>
+#include <changeover/status.h>
+
+#include "control/channel.h"
+#include "control/listener.h"
+#include "control/loop.h"
+
+namespace changeover::control {
+
+struct DialerOptions {
+  Endpoint endpoint;
+  ChannelOptions channel;
+  std::chrono::nanoseconds connect = std::chrono::seconds(10);  // One attempt, both connections.
+  std::chrono::nanoseconds back_off_min = std::chrono::milliseconds(20);
+  std::chrono::nanoseconds back_off_max = std::chrono::seconds(1);
+  uint64_t seed =
+      0;  // Of the back-off's jitter: ranks that lost one publisher do not come at once.
+};
+
+// Each success is on_open() and on_data() with a new PeerId; a failed attempt is on_refused().
+// `loop` must be stopped before the dialer goes; `handler` must outlive the loop's run.
+class Dialer {
+ public:
+  Dialer(DialerOptions options, Loop& loop, ChannelHandler& handler, Entropy entropy);
+  ~Dialer();
+
+  // kRefused for an address that leaves this host while there is no token.
+  static Status check(const Endpoint& endpoint, const ChannelOptions& options);
+
+  // Any thread; the work is done on the loop thread, in the order of the calls.
+  void dial();
+  void send(std::vector<uint8_t> body);
+  // After what was sent; no on_closed() follows. `redial`: with back-off, as after a lost one.
+  void close(bool redial);
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;  // Shared: pending Asio operations hold it until they have run.
+};
+
+}  // namespace changeover::control
