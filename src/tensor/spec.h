@@ -18,7 +18,8 @@ Status check_name(std::string_view name);
 // contiguous and data is there where the view has elements; kInvalidArgument else.
 Status check_view(const TensorView& view);
 
-// "float32 [2,3]", for messages.
+// "[2,3]" and "float32 [2,3]", for messages.
+std::string describe_shape(std::span<const int64_t> shape);
 std::string describe(DType dtype, std::span<const int64_t> shape);
 
 }  // namespace changeover::tensor

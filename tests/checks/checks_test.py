@@ -1,5 +1,6 @@
 """Each check of tools/ passes this tree, and fails on a tree with a planted fault."""
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -130,6 +131,41 @@ class Format(Planted):
         self.write(".clang-format", (ROOT / ".clang-format").read_text())
         self.write("src/wire/a.cc", "int   a ;\n")
         self.assert_fault(self.CHECK, "src/wire/a.cc: not formatted")
+
+
+class Rules(Planted):
+    CHECK = "check_rules.py"
+
+    def setUp(self):
+        super().setUp()
+        self.write("docs/protocol.md", "# Rules\n\n- W1 A frame.\n- T7 The fence.\n- T15 Plans.\n"
+                   "\n## Not yet\n\n- T15: generations.\n")
+        cases = re.search(r'CASES = \("(.*?)"\)', (ROOT / "tools/check_rules.py").read_text())[1]
+        tests = "".join(f"TEST(A, Case{case}_Text) {{\n}}\n" for case in cases.split())
+        self.write("src/wire/a_test.cc", "TEST(A, W1_T7_Both) {\n}\n" + tests)
+
+    def test_every_rule_has_a_test(self):
+        code, text = self.run_check(self.CHECK)
+        self.assertEqual(code, 0, text)
+        self.assertIn("3 rules, 1 of them not yet; 20 cases; 21 tests", text)
+
+    def test_rule_without_a_test(self):
+        self.write("docs/protocol.md", "- W1 A frame.\n- W2 Metadata.\n")
+        self.assert_fault(self.CHECK, "no test carries W2")
+
+    def test_case_without_a_test(self):
+        self.write("src/wire/a_test.cc", "TEST(A, W1_T7_Both) {\n}\n")
+        self.assert_fault(self.CHECK, "no test carries case B12")
+
+    def test_number_in_a_comment_or_late_in_a_name_does_not_count(self):
+        self.write("docs/protocol.md", "- W2 Metadata.\n")
+        self.write("src/wire/b_test.cc", "// TEST(A, W2_Text) {\nTEST(A, Text_W2) {\n}\n")
+        self.assert_fault(self.CHECK, "no test carries W2")
+
+    def test_python_tests_count(self):
+        self.write("docs/protocol.md", "- S4 Nothing is left.\n")
+        self.write("tests/cli/a_test.py", "def test_s4_nothing_is_left():\n    pass\n")
+        self.assertEqual(self.run_check(self.CHECK)[0], 0)
 
 
 if __name__ == "__main__":
