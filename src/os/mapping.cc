@@ -83,6 +83,11 @@ Result<Fd> reopen_read_only(const Fd& fd) {
   return copy;
 }
 
+bool size_is_sealed(const Fd& fd) {
+  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+}
+
 Result<uint64_t> size_of(const Fd& fd) {
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) {

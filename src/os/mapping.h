@@ -56,6 +56,9 @@ Status forbid_new_writers(const Fd& fd);
 // A second descriptor of the same memory through which it can only be read.
 Result<Fd> reopen_read_only(const Fd& fd);
 
+// Whether nobody can shrink it: reading a mapping of it can never fault.
+bool size_is_sealed(const Fd& fd);
+
 // The size of a file or memory behind a descriptor.
 Result<uint64_t> size_of(const Fd& fd);
 

@@ -63,7 +63,8 @@ class SendRoad {
 
   // Leaves this peer out from now on (told by the control channel that it is dead). Idempotent.
   virtual void drop(uint32_t peer, const Status& why) = 0;
-  // Peers lost since the last call, each once, those dropped by drop() included.
+  // Peers lost since the last call, each once, those dropped by drop() included. open_stream()
+  // forgets what was not taken of an earlier stream.
   virtual std::vector<PeerFailure> take_failures() = 0;
 };
 

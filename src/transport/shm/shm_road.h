@@ -50,6 +50,7 @@ class ShmSendRoad final : public SendRoad {
 
  private:
   struct Peer {
+    explicit Peer(os::Doorbell reader_bell) : bell(std::move(reader_bell)) {}
     uint32_t index = 0;
     os::Fd socket;
     std::string name;
