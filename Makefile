@@ -17,13 +17,14 @@ test: build
 	@ctest --preset release -j $(JOBS)
 
 demo: build
+	@tools/setup.sh --demo
 	@build/bin/changeover demo --model "$$(.cache/venv/bin/python tools/fetch_smollm2.py)" $(DEMO)
 
 bench: build
 	@build/bin/changeover bench $(BENCH)
 
 format: setup
-	@git ls-files '*.h' '*.cc' | xargs .cache/venv/bin/clang-format -i
+	@git ls-files '*.h' '*.cc' | xargs clang-format-14 -i
 
 check-rules:
 	@python3 tools/check_rules.py

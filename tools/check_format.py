@@ -3,8 +3,7 @@
 
     tools/check_format.py [ROOT]
 
-Releases of clang-format differ, so only the pinned one counts: .cache/venv/bin/clang-format, made
-by tools/setup.sh, or any other of the same major release.
+Releases of clang-format differ, so only one counts; tools/setup.sh installs it.
 """
 import pathlib
 import re
@@ -13,21 +12,17 @@ import subprocess
 import sys
 
 
-HOUSE = pathlib.Path(__file__).resolve().parents[1]
+MAJOR = "14"
 
 
 def find_clang_format():
-    pins = (HOUSE / "tools/packages.pip").read_text()
-    major = re.search(r"^clang-format==(\d+)", pins, re.M)[1]
-    for candidate in (HOUSE / ".cache/venv/bin/clang-format", f"clang-format-{major}",
-                      "clang-format"):
-        path = shutil.which(str(candidate))
-        if not path:
-            continue
-        text = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
-        if re.search(rf"version {major}\.", text):
-            return path
-    sys.exit(f"no clang-format {major}: run tools/setup.sh")
+    for name in (f"clang-format-{MAJOR}", "clang-format"):
+        path = shutil.which(name)
+        if path:
+            text = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
+            if re.search(rf"version {MAJOR}\.", text):
+                return path
+    sys.exit(f"no clang-format {MAJOR}: run tools/setup.sh")
 
 
 def main():

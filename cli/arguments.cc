@@ -1,0 +1,215 @@
+#include "cli/arguments.h"
+
+#include <string>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include "cli/exit_code.h"
+
+namespace changeover::cli {
+namespace {
+
+constexpr const char* kAbout =
+    "Moves newly trained weights into live inference engines: every rank changes over to the new "
+    "weights together, or none does.";
+
+constexpr const char* kFooter =
+    "\nEndpoints: tcp:HOST:PORT (port 0 = any free one), shm:NAME, file:PATH, unix:PATH.\n"
+    "Exit codes: 0 ok, 1 update or verification failed, 2 usage, 3 bad input, 4 refused,\n"
+    "            5 peer or deadline, 130 interrupted.\n\n"
+    "A checkpoint of your own, from one terminal to two ranks in others:\n"
+    "  changeover receive --model DIR --from shm:demo --engine a --tp 2 --rank 0\n"
+    "  changeover receive --model DIR --from shm:demo --engine a --tp 2 --rank 1\n"
+    "  changeover publish --model DIR --to shm:demo --ranks 2 --version 1\n";
+
+void add_json(CLI::App& command, bool& json) {
+  command.add_flag("--json", json, "Print JSON for programs instead of text");
+}
+
+void add_token(CLI::App& command, std::string& job, std::string& token_file) {
+  command.add_option("--job", job, "Peers of another job are refused")->capture_default_str();
+  command.add_option("--token-file", token_file,
+                     "File (mode 0600) with the shared secret; else $CHANGEOVER_TOKEN; without one "
+                     "only shm and loopback are allowed");
+}
+
+void add_plan(CLI::App& command, PlanArguments& plan, const char* rank_option) {
+  command.add_option("--tp", plan.tp_size, "Ranks that share one forward pass")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  if (rank_option != nullptr) {
+    command.add_option(rank_option, plan.tp_rank, "This rank, 0 .. tp-1")
+        ->check(CLI::Range(0, 1 << 16))
+        ->capture_default_str();
+  }
+  command.add_option("--vocab-multiple", plan.vocab_multiple, "Pad the vocabulary to a multiple")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
+      ->capture_default_str();
+  command.add_option("--model-file", plan.model_file,
+                     "Architecture description to use instead of the built-in one");
+  command.add_option("--drop-segment", plan.drop_segments,
+                     "Whole path segment to drop from incoming names (may be repeated)");
+  command.add_option("--strip-prefix", plan.strip_prefixes,
+                     "Prefix to strip from incoming names (may be repeated)");
+  command.add_option("--add-prefix", plan.add_prefix, "Prefix to add to incoming names");
+}
+
+void add_publish(CLI::App& app, PublishArguments& a, Parsed& parsed) {
+  CLI::App* command = app.add_subcommand("publish", "Send a checkpoint to ranks, or to a file");
+  command
+      ->add_option("--model", a.model, "Safetensors file or folder, or file:STREAM (a recording)")
+      ->required();
+  command->add_option("--to", a.to, "Where ranks dial in (tcp:, shm:), or file:PATH to record")
+      ->required();
+  command->add_option("--version", a.version, "The version's number, newer than what ranks hold")
+      ->required()
+      ->check(CLI::Range(int64_t{0}, INT64_MAX));
+  command->add_option("--epoch", a.epoch, "Compared before the version; raise it to go back")
+      ->check(CLI::Range(int64_t{0}, INT64_MAX))
+      ->capture_default_str();
+  command
+      ->add_option("--bucket-bytes", a.bucket_bytes,
+                   "Size of a bucket; a larger tensor is a bucket of its own (also 64MiB, 1GiB)")
+      ->transform(CLI::AsSizeValue(true))
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 62))
+      ->default_str("1GiB");
+  command->add_option("--order", a.order_file,
+                      "JSON array of all tensor names: the order to send them in");
+  command->add_option("--ranks", a.ranks, "Begin once this many ranks of whole engines are there")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->capture_default_str();
+  command->add_option("--wait", a.wait_seconds, "Seconds to wait for them")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  command->add_flag("!--no-digests", a.digests, "Leave out the digests; the report says so");
+  add_token(*command, a.job, a.token_file);
+  add_json(*command, a.json);
+  command->final_callback([&] { parsed.command = a; });
+}
+
+void add_receive(CLI::App& app, ReceiveArguments& a, Parsed& parsed) {
+  CLI::App* command = app.add_subcommand(
+      "receive", "A reference rank: holds its shard in live memory and steps over it");
+  command->add_option("--model", a.model, "Folder with config.json (weights are not read)")
+      ->required();
+  command->add_option("--from", a.from, "Where a publisher listens, or file:STREAM (with --tp 1)")
+      ->required();
+  command->add_option("--engine", a.engine, "Name of the engine this rank belongs to")->required();
+  add_plan(*command, a.plan, "--rank");
+  command->add_option("--mode", a.mode, "How bytes reach live memory: journal, in_place")
+      ->capture_default_str();
+  command->add_option("--admin", a.admin, "unix:PATH on which the rank answers questions");
+  command->add_option("--step-socket", a.step_socket,
+                      "Name of the socket over which rank 0 conducts the steps (default: derived)");
+  command->add_option("--step-interval-ms", a.step_interval_ms, "Least time between two steps")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  command->add_flag("--once", a.once, "With file: end once the stream was received");
+  add_token(*command, a.job, a.token_file);
+  add_json(*command, a.json);
+  command->final_callback([&] { parsed.command = a; });
+}
+
+void add_inspect(CLI::App& app, InspectArguments& a, Parsed& parsed) {
+  CLI::App* command =
+      app.add_subcommand("inspect", "What is in a checkpoint or in a recorded stream");
+  command->add_option("what", a.what, "Safetensors file or folder, or file:STREAM")->required();
+  add_json(*command, a.json);
+  command->final_callback([&] { parsed.command = a; });
+}
+
+void add_show_plan(CLI::App& app, ShowPlanArguments& a, Parsed& parsed) {
+  CLI::App* command =
+      app.add_subcommand("plan", "Which piece of which tensor fills which parameter of one rank");
+  CLI::Option* model =
+      command->add_option("--model", a.model, "Folder with config.json, or the file itself");
+  CLI::Option* check =
+      command->add_option("--check", a.plan_file, "Prove a plan given as JSON by an engine");
+  CLI::Option* list = command->add_flag("--list", a.list, "List the built-in architectures");
+  model->excludes(check)->excludes(list);
+  check->excludes(list);
+  add_plan(*command, a.plan, "--rank");
+  add_json(*command, a.json);
+  command->final_callback([&] { parsed.command = a; });
+}
+
+void add_verify(CLI::App& app, VerifyArguments& a, Parsed& parsed) {
+  CLI::App* command = app.add_subcommand(
+      "verify", "Compare what a rank or a folder holds with a cold load of a checkpoint");
+  command->add_option("--model", a.model, "The checkpoint: a folder with config.json and weights")
+      ->required();
+  CLI::Option* rank =
+      command->add_option("--rank", a.rank, "A running rank, by its admin socket (unix:PATH)");
+  CLI::Option* folder = command->add_option("--folder", a.folder, "Or a checkpoint to compare");
+  rank->excludes(folder);
+  add_plan(*command, a.plan, "--tp-rank");
+  command->add_option("--wait", a.wait_seconds, "Seconds to wait for the rank's answer")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  add_json(*command, a.json);
+  command->final_callback([&] { parsed.command = a; });
+}
+
+// What CLI11 cannot say of single options. Empty = nothing wrong.
+struct Check {
+  std::string operator()(const PublishArguments&) const { return {}; }
+  std::string operator()(const InspectArguments&) const { return {}; }
+  std::string operator()(const DemoArguments&) const { return {}; }
+  std::string operator()(const BenchArguments&) const { return {}; }
+  std::string operator()(const ReceiveArguments& a) const { return rank_below_tp(a.plan); }
+  std::string operator()(const ShowPlanArguments& a) const {
+    if (a.model.empty() && a.plan_file.empty() && !a.list) {
+      return "plan needs --model, --check or --list";
+    }
+    return rank_below_tp(a.plan);
+  }
+  std::string operator()(const VerifyArguments& a) const {
+    return a.rank.empty() && a.folder.empty() ? "verify needs --rank or --folder"
+                                              : rank_below_tp(a.plan);
+  }
+  static std::string rank_below_tp(const PlanArguments& plan) {
+    return plan.tp_rank < plan.tp_size
+               ? std::string()
+               : fmt::format("rank {} of {} ranks: ranks count from 0", plan.tp_rank, plan.tp_size);
+  }
+};
+
+}  // namespace
+
+Parsed parse_arguments(int argc, char** argv) {
+  CLI::App app(kAbout, "changeover");
+  app.footer(kFooter);
+  app.set_version_flag("--version", "changeover " CHANGEOVER_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+
+  Parsed parsed;
+  PublishArguments publish;
+  ReceiveArguments receive;
+  InspectArguments inspect;
+  ShowPlanArguments plan;
+  VerifyArguments verify;
+  add_publish(app, publish, parsed);
+  add_receive(app, receive, parsed);
+  add_inspect(app, inspect, parsed);
+  add_show_plan(app, plan, parsed);
+  add_verify(app, verify, parsed);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    parsed.exit_code = app.exit(help);
+    return parsed;
+  } catch (const CLI::ParseError& error) {
+    parsed.exit_code = fail_usage(fmt::format("{} (changeover --help shows how)", error.what()));
+    return parsed;
+  }
+  const std::string wrong = std::visit(Check(), *parsed.command);
+  if (!wrong.empty()) {
+    return {std::nullopt, fail_usage(wrong)};
+  }
+  return parsed;
+}
+
+}  // namespace changeover::cli

@@ -1,0 +1,76 @@
+// changeover receive: a reference rank, until it is told to stop.
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <changeover/endpoint.h>
+#include <changeover/reference_rank.h>
+
+#include <fmt/core.h>
+
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+#include "cli/plan_options.h"
+#include "cli/token.h"
+
+namespace changeover::cli {
+namespace {
+
+// A handler has no argument but the signal's number, so what it needs is here.
+ReferenceRank* volatile running = nullptr;
+volatile std::sig_atomic_t stopped_by = 0;
+
+void stop(int signal) {
+  stopped_by = signal;
+  if (running != nullptr) {
+    running->request_stop();
+  }
+}
+
+Result<ReferenceRankOptions> rank_options(const ReceiveArguments& arguments) {
+  ReferenceRankOptions options;
+  options.model = arguments.model;
+  options.plan = plan_options(arguments.plan);
+  options.admin_path = arguments.admin.substr(arguments.admin.starts_with("unix:") ? 5 : 0);
+  options.step_socket = arguments.step_socket;
+  options.step_interval = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double, std::milli>(arguments.step_interval_ms));
+  options.once = arguments.once;
+  SubscriberOptions& subscriber = options.subscriber;
+  CHANGEOVER_TRY_ASSIGN(subscriber.endpoint, Endpoint::parse(arguments.from));
+  CHANGEOVER_TRY_ASSIGN(subscriber.mode, parse_mode(arguments.mode));
+  CHANGEOVER_TRY_ASSIGN(subscriber.token, read_token(arguments.token_file));
+  subscriber.job = arguments.job;
+  subscriber.engine = arguments.engine;
+  subscriber.rank = arguments.plan.tp_rank;
+  subscriber.engine_size = arguments.plan.tp_size;
+  return options;
+}
+
+}  // namespace
+
+int run(const ReceiveArguments& arguments) {
+  auto options = rank_options(arguments);
+  if (!options.ok()) {
+    return fail(options.status(), arguments.json);
+  }
+  auto rank = ReferenceRank::open(std::move(*options));
+  if (!rank.ok()) {
+    return fail(rank.status(), arguments.json);
+  }
+  running = rank->get();
+  std::signal(SIGINT, stop);
+  std::signal(SIGTERM, stop);
+  const Status status = (*rank)->run();
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGTERM, SIG_IGN);
+  running = nullptr;
+  if (!status.ok()) {
+    return fail(status, arguments.json);
+  }
+  return stopped_by == SIGINT ? kExitInterrupted : kExitOk;
+}
+
+}  // namespace changeover::cli

@@ -1,0 +1,64 @@
+// changeover verify: is what a rank or a folder holds what a cold load would give it?
+#include <chrono>
+#include <string>
+
+#include <changeover/verify.h>
+
+#include <fmt/core.h>
+
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+#include "cli/plan_options.h"
+#include "cli/terminal.h"
+
+namespace changeover::cli {
+namespace {
+
+std::string version_text(const VerifyReport& report) {
+  return report.version ? fmt::format(", version {}", report.version->version) : std::string();
+}
+
+void print_report(const VerifyReport& report, const std::string& model) {
+  if (report.same()) {
+    fmt::print("{} {}{}: {} parameters, byte for byte those of a cold load of {}\n",
+               coloured("same", Colour::kGreen, stdout), printable(report.subject),
+               version_text(report), report.parameters_compared, model);
+  } else {
+    Table table({"parameter", "held", "expected", "detail"});
+    for (const VerifyDifference& difference : report.differences) {
+      table.add({printable(difference.parameter),
+                 difference.held ? difference.held->to_text() : "-",
+                 difference.expected ? difference.expected->to_text() : "-",
+                 printable(difference.detail)});
+    }
+    fmt::print("{}{} {}{}: {} of {} parameters are not those of a cold load of {}\n",
+               table.to_string(), coloured("differs", Colour::kRed, stdout),
+               printable(report.subject), version_text(report), report.differences.size(),
+               report.parameters_compared, model);
+  }
+  if (report.fenced) {
+    fmt::print("the rank is fenced and does not serve: {}\n", printable(report.fence_reason));
+  }
+}
+
+}  // namespace
+
+int run(const VerifyArguments& arguments) {
+  const auto timeout = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double>(arguments.wait_seconds));
+  const auto report =
+      arguments.rank.empty()
+          ? verify_folder(arguments.folder, arguments.model, plan_options(arguments.plan))
+          : verify_rank(arguments.rank, arguments.model, timeout);
+  if (!report.ok()) {
+    return fail(report.status(), arguments.json);
+  }
+  if (arguments.json) {
+    fmt::print("{}\n", verify_report_to_json(*report));
+  } else {
+    print_report(*report, arguments.model);
+  }
+  return report->same() ? kExitOk : kExitFailed;
+}
+
+}  // namespace changeover::cli
