@@ -35,7 +35,7 @@ std::string_view explain(simdjson::error_code error) {
     case simdjson::DEPTH_ERROR:
       return "it is nested too deep";
     case simdjson::STRING_ERROR:
-      return "a string has an escape that JSON does not know";
+      return "a string has an escape that JSON does not know, or half of a surrogate pair";
     case simdjson::T_ATOM_ERROR:
     case simdjson::F_ATOM_ERROR:
     case simdjson::N_ATOM_ERROR:
