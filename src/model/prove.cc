@@ -142,6 +142,9 @@ class Proof {
       return invalid(fmt::format("tp_rank {} of tp_size {}: a rank is 0 .. size-1, a size 1 .. {}",
                                  plan_.tp_rank, plan_.tp_size, model::kTpSizeMax));
     }
+    if (plan_.generation > static_cast<uint64_t>(INT64_MAX)) {
+      return invalid(fmt::format("generation {} does not fit an int64", plan_.generation));
+    }
     if (!plan_.derived.empty()) {
       return invalid(fmt::format("derived value {}: plans with derived values cannot be used yet",
                                  base::quoted(plan_.derived[0].output)));
