@@ -53,7 +53,7 @@ class FenceState {
   // Writer. Changes what reason() says of a fence that is up.
   void set_reason(FenceReason reason, std::optional<VersionStamp> about);
   // Writer. REQUIRES: up, no readers.
-  void publish(std::optional<VersionStamp> version);
+  void publish(VersionStamp version);
   // Writer. The next try_enter() after it sees what was published and written before.
   void lower();
   // Writer.
@@ -65,13 +65,20 @@ class FenceState {
   static constexpr uint64_t kGateShut = 1ull << 62;
   static constexpr uint64_t kReaders = (1ull << 32) - 1;
 
+  struct Text {
+    std::optional<VersionStamp> version;
+    FenceReason reason = FenceReason::kNone;
+    VersionStamp about;
+  };
+  Text read_text() const;
+
   // Flags and reader count in one word: a reader that comes in and a fence that rises are ordered
   // by it alone, whatever the memory model.
   std::atomic<uint64_t> word_{kUp | kGateShut};
+  std::atomic<uint32_t> sequence_{0};  // odd while the fields below change
   std::atomic<bool> has_version_{false};
   std::atomic<int64_t> epoch_{0};
   std::atomic<int64_t> version_{0};
-  std::atomic<uint32_t> text_sequence_{0};  // odd while the three below change
   std::atomic<FenceReason> reason_{FenceReason::kNoVersion};
   std::atomic<int64_t> about_epoch_{-1};
   std::atomic<int64_t> about_version_{-1};
