@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,7 +26,8 @@
 
 namespace changeover::update {
 
-// A tensor of the current frame and where its bytes lie in the payload.
+// A tensor of the current frame and where its bytes lie in the payload. `spec` must stay as it is
+// until the frame's last byte was applied.
 struct FrameTensor {
   const TensorSpec* spec = nullptr;
   uint64_t offset = 0;
@@ -36,6 +38,10 @@ struct TransactionOptions {
   RankName rank;
   Incarnation incarnation;
   Mode mode = Mode::kJournal;
+  // Waits until the writes of this update are really in the parameters and returns what went wrong
+  // with them; called within prepare(), so that a late fault aborts (rule R5). Host memory needs
+  // none.
+  std::function<Status()> synchronize;
   // kJournal: at least journal_bytes(plan) of host memory, kept by the caller.
   std::span<std::byte> journal;
 };
