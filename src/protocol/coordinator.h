@@ -139,7 +139,7 @@ class Coordinator {
     std::optional<BeginReply> begin;
     std::optional<Vote> vote;
     std::optional<Finished> finished;
-    Status lost;  // not ok: no more words are expected
+    Status lost;  // not ok: no more words are expected of it
     bool streaming = false;
   };
   struct Engine {
@@ -150,7 +150,7 @@ class Coordinator {
     UpdateId id;
     std::map<std::string, Decision> engines;
   };
-  // Decisions that are answered again to ranks that come back; the oldest is forgotten first.
+  // Decisions that are given again to ranks that come back; the oldest is forgotten first.
   static constexpr size_t kDecisionsMax = 1024;
 
   void on(const Received& event, Instant now);
@@ -161,19 +161,37 @@ class Coordinator {
   void on(const StreamEnded& event, Instant now);
   void on(const Tick& event, Instant now);
   void on_hello(ConnectionId connection, const Hello& hello, Instant now);
-  void on_begin_reply(Peer& peer, const BeginReply& reply, Instant now);
-  void on_vote(Peer& peer, const Vote& vote, Instant now);
-  void on_finished(Peer& peer, const Finished& finished, Instant now);
-  std::optional<HelloRefused> check_hello(const Hello& hello);
+  void on_message(Peer& peer, const BeginReply& reply, Instant now);
+  void on_message(Peer& peer, const Vote& vote, Instant now);
+  void on_message(Peer& peer, const Finished& finished, Instant now);
+  void on_message(Peer& peer, const Progress& progress, Instant now);
+  template <typename T>
+  void on_message(Peer& peer, const T& unexpected, Instant now);
 
-  void send_begins(Instant now);
-  void advance(Instant now);  // moves on when nothing more is waited for in this step
+  Status check_hello(const Hello& hello) const;
+  void close(ConnectionId connection, const Status& why, Instant now);
+  void forget(ConnectionId connection, const Status& why, Instant now);
+
+  void begin_update(Instant now);
+  void advance(Instant now);  // moves on where nothing more is waited for
+  void judge_begins(Instant now);
+  void start_stream(Instant now);
+  void judge_votes();
+  void lose_silent(bool (*is_silent)(const Member&), const std::string& what);
+  void lose(const std::string& name, Engine& engine, Member& member, const Status& why);
   void decide(const std::string& name, Engine& engine, bool commit, const Status& reason);
-  void lose(Engine& engine, const std::string& name, Member& member, const Status& why);
-  void finish_update(Instant now);
+  void decide_all(const Status& reason);
+  void finish_update(const Status& failure, Instant now);
+  RankReport member_report(const Member& member) const;
+
+  bool is_settled(const Engine& engine) const;
+  bool is_complete(const std::map<int32_t, Peer>& ranks) const;
+  bool is_whole(const std::map<int32_t, Peer>& ranks) const;
   void release_if_whole(const std::string& engine);
+  std::optional<Decision> find_decision(const UpdateId& id, const std::string& engine) const;
   void send(ConnectionId connection, Message message);
-  Member* find_member(const RankName& rank, ConnectionId connection);
+  Peer* find_peer(ConnectionId connection);
+  Member* find_member(const Peer& peer);
 
   CoordinatorOptions options_;
   std::deque<Action> actions_;
@@ -184,8 +202,10 @@ class Coordinator {
   UpdateId id_;
   UpdateRequest request_;
   std::map<std::string, Engine> update_;
-  std::optional<StreamEnded> stream_;
+  StreamEnded stream_;
+  Status failure_;  // of the stream as a whole
   Instant started_at_;
+  Instant waiting_since_;
   Instant deadline_ = Instant::never();
 };
 

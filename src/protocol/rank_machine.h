@@ -30,6 +30,8 @@ namespace changeover::protocol {
 struct RankMachineOptions {
   Hello hello;  // identity and limits; the machine fills version, digest, fenced, gate, prepared
   Deadlines deadlines;
+  std::string road;         // for the report: "shm", "tcp"
+  std::string road_reason;  // why this one (rule M6)
   std::string cache_policy = "none";
   // Runs once per commit, before steps are let in (rule T12); its text goes into the report.
   std::function<std::string()> on_commit;
@@ -126,20 +128,28 @@ class RankMachine {
   void on(const StreamEnded& event, Instant now);
   void on(const Tick& event, Instant now);
   void on(const Stop& event, Instant now);
-  void on_welcome(const Welcome& welcome);
-  void on_hello_refused(const HelloRefused& refused);
-  void on_begin(const Begin& begin, Instant now);
-  void on_source_digest(const SourceDigest& digest, Instant now);
-  void on_decision(const Decision& decision, Instant now);
-  void on_release(const Release& release);
+  void on_message(const Welcome& welcome, Instant now);
+  void on_message(const HelloRefused& refused, Instant now);
+  void on_message(const Begin& begin, Instant now);
+  void on_message(const SourceDigest& digest, Instant now);
+  void on_message(const Decision& decision, Instant now);
+  void on_message(const Release& release, Instant now);
+  template <typename T>
+  void on_message(const T& unexpected, Instant now);
 
-  std::optional<BeginReply> check_begin(const Begin& begin);
-  void open_update(const Begin& begin, Instant now);
+  update::BeginOutcome try_begin(const Begin& begin, Instant now);
+  Status check_begin(const Begin& begin) const;
+  void remember(const BeginReply& reply);
+  void prepare(Instant now);
   void vote(const Status& error, Instant now);
-  void end_update(bool commit, const Status& why, bool keep_gate_shut, Instant now);
+  void finish(Instant now);
+  void abort(const Status& why, bool keep_gate_shut, Instant now);
+  void end_update(Instant now);
+  void leave_stream(const Status& why);
   void send(Message message);
+  void break_off(const Status& why, Instant now);
+  RankReport make_report() const;
   Answers* find_answers(const UpdateId& id);
-  Answers& remember(const UpdateId& id);
 
   RankMachineOptions options_;
   update::Transaction& transaction_;
@@ -153,10 +163,15 @@ class RankMachine {
   UpdateId id_;  // of the open update
   Instant deadline_ = Instant::never();
   bool stream_open_ = false;
-  bool voted_ = false;
-  std::optional<SourceDigest> digest_;  // came before END was seen here
-  Instant begun_at_, first_frame_at_, ended_at_, voted_at_, decided_at_;
+  bool stream_started_ = false;
+  std::optional<SourceDigest> digest_;  // may come before END is seen here
+  Instant begun_at_;
+  Instant first_frame_at_;
+  Instant ended_at_;
+  Instant voted_at_;
   PhaseSeconds seconds_;
+  uint64_t payload_bytes_ = 0;
+  std::string cache_result_;
   std::optional<RankReport> last_report_;
   uint64_t committed_ = 0;
   uint64_t aborted_ = 0;

@@ -1,0 +1,423 @@
+// One update: begin, stream, votes, decision per engine, release, report. Who is connected is in
+// coordinator_peers.cc.
+#include "protocol/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace changeover::protocol {
+
+namespace {
+
+std::string milliseconds_text(std::chrono::nanoseconds duration) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count()) +
+         " ms";
+}
+
+}  // namespace
+
+Coordinator::Coordinator(CoordinatorOptions options) : options_(std::move(options)) {
+  id_.coordinator = options_.incarnation;
+}
+
+void Coordinator::handle(const Event& event, Instant now) {
+  std::visit([&](const auto& e) { on(e, now); }, event);
+  advance(now);
+}
+
+std::optional<Coordinator::Action> Coordinator::poll() {
+  if (actions_.empty()) {
+    return std::nullopt;
+  }
+  Action action = std::move(actions_.front());
+  actions_.pop_front();
+  return action;
+}
+
+Instant Coordinator::deadline() const {
+  return deadline_;
+}
+
+// --- begin
+
+void Coordinator::on(const StartUpdate& event, Instant now) {
+  if (busy()) {
+    return;
+  }
+  request_ = event.request;
+  started_at_ = now;
+  begin_update(now);
+}
+
+void Coordinator::begin_update(Instant now) {
+  ++id_.counter;
+  update_.clear();
+  stream_ = {};
+  failure_ = {};
+  for (const auto& [name, ranks] : engines_) {
+    if (!is_complete(ranks)) {
+      continue;  // Pending until its other ranks are here (rule M5): no part of it can commit.
+    }
+    for (const auto& [rank, peer] : ranks) {
+      Member& member = update_[name].members[rank];
+      member.connection = peer.connection;
+      member.hello = peer.hello;
+      send(peer.connection, Begin{id_, request_.version, request_.digest, request_.digests_on,
+                                  request_.payload_bytes_max, request_.metadata_bytes_max,
+                                  id_.counter, request_.payload_bytes_total});
+    }
+  }
+  if (update_.empty()) {
+    finish_update({Code::kUnavailable, "no engine has all its ranks connected"}, now);
+    return;
+  }
+  step_ = Step::kBeginning;
+  waiting_since_ = now;
+  deadline_ = now + options_.deadlines.begin;
+}
+
+void Coordinator::on_message(Peer& peer, const BeginReply& reply, Instant) {
+  Member* member = find_member(peer);
+  if (member != nullptr && reply.id == id_ && !member->begin) {
+    member->begin = reply;
+  }
+  if (const auto decision = find_decision(reply.id, peer.hello.rank.engine)) {
+    send(peer.connection, *decision);  // It came late: the rank must not wait for a stream.
+  }
+}
+
+void Coordinator::judge_begins(Instant now) {
+  bool digest_wanted = false;
+  for (auto& [name, engine] : update_) {
+    for (auto& [rank, member] : engine.members) {
+      if (!member.lost.ok() || !member.begin || engine.decision) {
+        continue;
+      }
+      digest_wanted = digest_wanted || member.begin->kind == BeginKind::kNeedDigest;
+      if (member.begin->kind == BeginKind::kRefused) {
+        // Nobody has written yet: the whole engine stays as it is (rules T2, V3).
+        decide(name, engine, false,
+               member.begin->why.with_context("rank " + member.hello.rank.to_text() +
+                                              " refused the begin"));
+      }
+    }
+  }
+  if (digest_wanted && !request_.digest) {
+    decide_all({Code::kAborted,
+                "a rank holds this version and asked for its digest (rule U2): "
+                "the update begins again with one"});
+    step_ = Step::kDigesting;
+    deadline_ = Instant::never();
+    actions_.push_back(MakeDigest{});
+    return;
+  }
+  start_stream(now);
+}
+
+void Coordinator::on(const DigestReady& event, Instant now) {
+  if (step_ != Step::kDigesting) {
+    return;
+  }
+  if (!event.digest.ok()) {
+    finish_update(event.digest.status().with_context("the source could not be digested"), now);
+    return;
+  }
+  request_.digest = *event.digest;
+  begin_update(now);
+}
+
+// --- stream
+
+void Coordinator::start_stream(Instant now) {
+  OpenStream open{id_, id_.counter, {}};
+  for (auto& [name, engine] : update_) {
+    for (auto& [rank, member] : engine.members) {
+      member.streaming =
+          !engine.decision && member.begin && member.begin->kind == BeginKind::kReady;
+      if (member.streaming) {
+        open.ranks.push_back(member.connection);
+      }
+    }
+  }
+  if (open.ranks.empty()) {
+    step_ = Step::kFinishing;
+    waiting_since_ = now;
+    deadline_ = now + options_.deadlines.vote;
+    return;
+  }
+  step_ = Step::kStreaming;
+  deadline_ = Instant::never();  // The road's own limits hold until StreamEnded.
+  actions_.push_back(std::move(open));
+}
+
+void Coordinator::on(const PeerLost& event, Instant) {
+  for (auto& [name, engine] : update_) {
+    for (auto& [rank, member] : engine.members) {
+      if (member.connection == event.connection && member.streaming && !engine.decision) {
+        member.streaming = false;
+        decide(name, engine, false,
+               event.why.with_context("rank " + member.hello.rank.to_text() + " left the stream"));
+      }
+    }
+  }
+}
+
+void Coordinator::on(const StreamEnded& event, Instant now) {
+  if (step_ != Step::kStreaming) {
+    return;
+  }
+  stream_ = event;
+  if (!event.status.ok()) {
+    failure_ = event.status;
+    decide_all(event.status.with_context("the stream broke"));
+  }
+  for (auto& [name, engine] : update_) {
+    for (auto& [rank, member] : engine.members) {
+      if (member.streaming && !engine.decision) {
+        send(member.connection, SourceDigest{id_, event.digest});
+      }
+      member.streaming = false;
+    }
+  }
+  step_ = Step::kVoting;
+  waiting_since_ = now;
+  deadline_ = now + options_.deadlines.vote;
+}
+
+// --- votes and decisions
+
+void Coordinator::on_message(Peer& peer, const Vote& vote, Instant) {
+  const RankName& rank = peer.hello.rank;
+  if (const auto decision = find_decision(vote.id, rank.engine)) {
+    send(peer.connection, *decision);
+  }
+  Member* member = find_member(peer);
+  if (member == nullptr || vote.id != id_ || member->vote ||
+      vote.incarnation != member->hello.incarnation) {
+    return;
+  }
+  member->vote = vote;
+  Engine& engine = update_[rank.engine];
+  if (engine.decision) {
+    return;
+  }
+  Status why = vote.error;
+  if (vote.ready && (vote.version != request_.version || vote.mode != member->hello.mode)) {
+    why = {Code::kCorrupt, "it voted for version " + std::to_string(vote.version.version) +
+                               " in mode " + std::string(mode_name(vote.mode))};
+  } else if (vote.ready && stream_.digest && vote.digest && *vote.digest != *stream_.digest) {
+    why = {Code::kCorrupt, "it holds digest " + vote.digest->to_text() + ", the source is " +
+                               stream_.digest->to_text()};
+  } else if (!vote.ready && why.ok()) {
+    why = {Code::kAborted, "it gave no reason"};
+  }
+  if (!why.ok()) {
+    decide(rank.engine, engine, false, why.with_context("rank " + rank.to_text() + " voted no"));
+  }
+}
+
+// One yes of every rank that takes part, or no commit (rule V1).
+void Coordinator::judge_votes() {
+  for (auto& [name, engine] : update_) {
+    const bool all_ready =
+        std::all_of(engine.members.begin(), engine.members.end(), [](const auto& entry) {
+          const Member& member = entry.second;
+          return member.lost.ok() &&
+                 (member.begin->kind == BeginKind::kAlreadyThere ||
+                  (member.begin->kind == BeginKind::kReady && member.vote && member.vote->ready));
+        });
+    if (all_ready) {
+      decide(name, engine, true, {});
+    }
+  }
+}
+
+void Coordinator::decide(const std::string& name, Engine& engine, bool commit,
+                         const Status& reason) {
+  if (engine.decision) {
+    return;  // Never changes.
+  }
+  engine.decision = Decision{id_, commit, reason};
+  if (decisions_.empty() || decisions_.back().id != id_) {
+    decisions_.push_back({id_, {}});
+    if (decisions_.size() > kDecisionsMax) {
+      decisions_.pop_front();
+    }
+  }
+  decisions_.back().engines[name] = *engine.decision;
+  for (auto& [rank, member] : engine.members) {
+    if (member.streaming) {
+      member.streaming = false;
+      actions_.push_back(DropFromStream{member.connection, reason});
+    }
+    // A rank whose begin is not answered may have begun all the same.
+    if (member.connection != 0 && (!member.begin || member.begin->kind == BeginKind::kReady)) {
+      send(member.connection, *engine.decision);
+    }
+  }
+}
+
+void Coordinator::decide_all(const Status& reason) {
+  for (auto& [name, engine] : update_) {
+    decide(name, engine, false, reason);
+  }
+}
+
+void Coordinator::lose(const std::string& name, Engine& engine, Member& member, const Status& why) {
+  if (!member.lost.ok() || member.finished) {
+    return;
+  }
+  member.lost = why;
+  decide(name, engine, false, why.with_context("rank " + member.hello.rank.to_text()));
+}
+
+void Coordinator::lose_silent(bool (*is_silent)(const Member&), const std::string& what) {
+  for (auto& [name, engine] : update_) {
+    for (auto& [rank, member] : engine.members) {
+      if (member.lost.ok() && is_silent(member)) {
+        lose(name, engine, member, {Code::kDeadline, what});
+      }
+    }
+  }
+}
+
+// --- the end
+
+void Coordinator::on_message(Peer& peer, const Finished& finished, Instant) {
+  if (finished.incarnation != peer.hello.incarnation) {
+    return;
+  }
+  const RankReport& report = finished.report;
+  const bool held_it = peer.hello.version == report.version && !peer.hello.fenced;
+  peer.hello.version = report.version;
+  peer.hello.digest = report.digest;
+  peer.hello.fenced = report.fenced;
+  peer.hello.prepared.reset();
+  peer.hello.gate_open = peer.hello.gate_open && held_it;
+  if (finished.id == id_ && busy()) {
+    const auto engine = update_.find(peer.hello.rank.engine);
+    if (engine != update_.end()) {
+      const auto found = engine->second.members.find(peer.hello.rank.rank);
+      if (found != engine->second.members.end() &&
+          found->second.hello.incarnation == finished.incarnation && !found->second.finished) {
+        found->second.finished = finished;
+        found->second.lost = {};  // It may have been away and come back.
+      }
+    }
+  }
+  release_if_whole(peer.hello.rank.engine);
+}
+
+bool Coordinator::is_settled(const Engine& engine) const {
+  return std::all_of(engine.members.begin(), engine.members.end(), [&](const auto& entry) {
+    const Member& member = entry.second;
+    if (!member.lost.ok() || member.finished) {
+      return true;
+    }
+    return member.begin && member.begin->kind != BeginKind::kReady;
+  });
+}
+
+void Coordinator::advance(Instant now) {
+  const auto late = [&] { return now >= deadline_; };
+  const std::string waited = "waited " + milliseconds_text(now - waiting_since_) + " for ";
+  if (step_ == Step::kBeginning) {
+    if (late()) {
+      lose_silent([](const Member& member) { return !member.begin; },
+                  waited + "its answer to the begin");
+    }
+    const bool all = std::all_of(update_.begin(), update_.end(), [](const auto& entry) {
+      return std::all_of(entry.second.members.begin(), entry.second.members.end(),
+                         [](const auto& m) { return m.second.begin || !m.second.lost.ok(); });
+    });
+    if (all) {
+      judge_begins(now);
+    }
+  }
+  if (step_ == Step::kVoting) {
+    judge_votes();
+    if (late()) {
+      lose_silent(
+          [](const Member& member) {
+            return !member.vote && member.begin && member.begin->kind == BeginKind::kReady;
+          },
+          waited + "its vote");
+    }
+    if (std::all_of(update_.begin(), update_.end(),
+                    [](const auto& entry) { return entry.second.decision.has_value(); })) {
+      step_ = Step::kFinishing;
+      waiting_since_ = now;
+      deadline_ = now + options_.deadlines.vote;
+    }
+  }
+  if (step_ == Step::kFinishing) {
+    if (late()) {
+      lose_silent(
+          [](const Member& member) {
+            return !member.finished && member.begin && member.begin->kind == BeginKind::kReady;
+          },
+          waited + "its word that the decision was carried out");
+    }
+    if (std::all_of(update_.begin(), update_.end(),
+                    [&](const auto& entry) { return is_settled(entry.second); })) {
+      finish_update(failure_, now);
+    }
+  }
+}
+
+void Coordinator::on(const Tick&, Instant) {}  // handle() looks at the time after every event.
+
+void Coordinator::finish_update(const Status& failure, Instant now) {
+  step_ = Step::kIdle;
+  deadline_ = Instant::never();
+  UpdateReport report;
+  report.id = id_;
+  report.version = request_.version;
+  report.digest = stream_.digest ? stream_.digest : request_.digest;
+  report.digests_on = request_.digests_on;
+  report.seconds = static_cast<double>((now - started_at_).count()) * 1e-9;
+  report.payload_bytes = stream_.payload_bytes;
+  report.buckets = stream_.buckets;
+  report.status = failure;
+  for (const auto& [name, engine] : update_) {
+    for (const auto& [rank, member] : engine.members) {
+      report.ranks.push_back(member_report(member));
+      const RankReport& last = report.ranks.back();
+      if (report.status.ok() && last.outcome != RankOutcome::kCommitted &&
+          last.outcome != RankOutcome::kAlreadyThere) {
+        report.status = Status(Code::kAborted, last.error.to_string())
+                            .with_context("rank " + last.rank.to_text());
+      }
+    }
+    release_if_whole(name);
+  }
+  actions_.push_back(UpdateDone{std::move(report)});
+}
+
+RankReport Coordinator::member_report(const Member& member) const {
+  if (member.finished) {
+    return member.finished->report;
+  }
+  RankReport report;
+  report.rank = member.hello.rank;
+  report.incarnation = member.hello.incarnation;
+  report.mode = member.hello.mode;
+  report.way = "stream";
+  report.version_before = report.version = member.hello.version;
+  report.digest = member.hello.digest;
+  report.fenced = member.hello.fenced;
+  if (member.begin && member.begin->kind == BeginKind::kAlreadyThere) {
+    report.outcome = RankOutcome::kAlreadyThere;
+  } else if (!member.lost.ok() || !member.begin) {
+    report.outcome = RankOutcome::kLost;
+    report.error = member.lost;
+    report.version.reset();
+    report.digest.reset();
+  } else {
+    report.outcome = member.hello.fenced ? RankOutcome::kFenced : RankOutcome::kRestored;
+    report.error = member.begin->why;
+  }
+  return report;
+}
+
+}  // namespace changeover::protocol
