@@ -240,24 +240,25 @@ TEST_P(LiveRoad, R7_SendDeadlineNamesWhoHeldItBack) {
   const auto slow = kit_->open_reader(0).take();
   const auto fast = kit_->open_reader(1).take();
   ASSERT_TRUE(kit_->sender().open_stream(kit_->all(), 1).ok());
-  const std::vector<uint64_t> parts = {0, 0, 30'000'000};
-  std::thread reading([&] {
-    ASSERT_TRUE(fast->open_stream(1).ok());
-    (void)receive_parts(*fast, 1, parts, seconds(20), false).ok();
+  std::thread reading([&] {  // as fast as it can, without looking
+    EXPECT_TRUE(fast->open_stream(1).ok());
+    Result<transport::Run> run = fast->receive(Part::kPayload, 1 << 20, {}, in(seconds(20)));
+    while (run.ok() && fast->release(*run).ok()) {
+      run = fast->receive(Part::kPayload, 1 << 20, {}, in(seconds(20)));
+    }
   });
   const Status status =
-      kit_->sender().send(Part::kPayload, pattern_bytes(1, 0, 30'000'000), in(milliseconds(300)));
+      kit_->sender().send(Part::kPayload, pattern_bytes(1, 0, 20'000'000), in(seconds(1)));
   EXPECT_EQ(status.code(), Code::kDeadline) << status.to_string();
   EXPECT_THAT(status.message(), HasSubstr("peer 0"));
   EXPECT_THAT(status.message(), HasSubstr("bytes of stream 1 had"));
   EXPECT_EQ(kit_->sender().take_failures().size(), 1u);
-  fast->wake();
   kit_->sender().drop(1, Status(Code::kUnavailable, "the test is over"));
   reading.join();
 }
 
 TEST_P(LiveRoad, R3_ReaderThatStopsReadingIsDroppedAtTheStallLimitOthersFinish) {
-  ASSERT_NO_FATAL_FAILURE(make({.readers = 3, .stall_limit = milliseconds(200)}));
+  ASSERT_NO_FATAL_FAILURE(make({.readers = 3, .stall_limit = milliseconds(400)}));
   if (IsSkipped()) {
     return;
   }
@@ -286,7 +287,7 @@ TEST_P(LiveRoad, R3_ReaderThatStopsReadingIsDroppedAtTheStallLimitOthersFinish) 
   ASSERT_EQ(failures.size(), 1u);
   EXPECT_EQ(failures[0].peer, 1u);
   EXPECT_EQ(failures[0].status.code(), Code::kDeadline);
-  EXPECT_THAT(failures[0].status.message(), HasSubstr("(stall limit 200 ms)"));
+  EXPECT_THAT(failures[0].status.message(), HasSubstr("(stall limit 400 ms)"));
   EXPECT_THAT(failures[0].status.message(), HasSubstr("bytes of stream 1 had"));
 }
 
