@@ -46,7 +46,9 @@ struct SafetensorsLimits {
 Status write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
                          const std::map<std::string, std::string>& metadata);
 
-// Writes shards of at most `shard_bytes_max` (a larger tensor gets its own) and then the index.
+// Writes shards of at most `shard_bytes_max` (a larger tensor gets its own) under names that are
+// free in the folder, and then the index: until that moment an older checkpoint there stays whole.
+// Its shards are left to the caller.
 Status write_sharded_safetensors(const std::filesystem::path& directory,
                                  std::span<const NamedTensor> tensors, uint64_t shard_bytes_max,
                                  const std::map<std::string, std::string>& metadata);

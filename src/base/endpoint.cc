@@ -10,8 +10,6 @@ namespace changeover {
 
 namespace {
 
-using base::quoted;
-
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
@@ -100,7 +98,7 @@ bool is_host_name(std::string_view text) {
 
 Status bad(std::string_view text, std::string_view why) {
   return {Code::kInvalidArgument,
-          "endpoint " + quoted(text) + ": " + std::string(why) +
+          "endpoint " + base::quoted(text) + ": " + std::string(why) +
               " (forms: tcp:HOST:PORT, tcp:[IPV6]:PORT, shm:NAME, file:PATH, unix:PATH)"};
 }
 
@@ -155,7 +153,7 @@ Result<Endpoint> Endpoint::parse(std::string_view text) {
     return endpoint;
   }
   if (kind != "file" && kind != "unix") {
-    return bad(text, "unknown road " + quoted(kind));
+    return bad(text, "unknown road " + base::quoted(kind));
   }
   endpoint.kind = kind == "file" ? Kind::kFile : Kind::kUnix;
   if (rest.empty() || rest.find('\0') != std::string_view::npos) {

@@ -13,8 +13,6 @@ namespace changeover {
 
 namespace {
 
-using base::quoted;
-
 class Inspector {
  public:
   explicit Inspector(std::span<const std::byte> left) : left_(left) {}
@@ -98,7 +96,7 @@ class Inspector {
     for (const StreamTensor& tensor : frame.tensors) {
       const auto [first, added] = seen_.emplace(tensor.spec.name, report_.frames.size() - 1);
       if (!added) {
-        fail(name + ": tensor " + quoted(tensor.spec.name) + " was in frame " +
+        fail(name + ": tensor " + base::quoted(tensor.spec.name) + " was in frame " +
              std::to_string(first->second) + " already (T4)");
       }
     }

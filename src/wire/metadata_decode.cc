@@ -13,7 +13,6 @@ namespace {
 
 using base::JsonKind;
 using base::JsonValue;
-using base::quoted;
 
 Status corrupt(std::string_view message) {
   return {Code::kCorrupt, message};
@@ -52,7 +51,7 @@ Fields find_fields(JsonValue object) {
 
 Status check_kind(const std::optional<JsonValue>& value, std::string_view key, JsonKind wanted) {
   if (!value) {
-    return corrupt("the key " + quoted(key) + " is missing");
+    return corrupt("the key " + base::quoted(key) + " is missing");
   }
   if (!value->is(wanted)) {
     return corrupt("its " + std::string(key) + " is " +
@@ -104,7 +103,7 @@ Status read_tensor(const Fields& fields, uint64_t payload_bytes, Entry& entry) {
   CHANGEOVER_TRY(check_kind(fields.dtype, "dtype", JsonKind::kString));
   const std::optional<DType> dtype = dtype_from_wire_name(*fields.dtype->string());
   if (!dtype) {
-    return corrupt("its dtype " + quoted(*fields.dtype->string()) + " is unknown (W2, W7)");
+    return corrupt("its dtype " + base::quoted(*fields.dtype->string()) + " is unknown (W2, W7)");
   }
   entry.spec.dtype = *dtype;
   CHANGEOVER_TRY_ASSIGN(entry.offset, read_size(fields.offset, "offset"));
@@ -138,7 +137,7 @@ Status read_entry(JsonValue value, uint64_t payload_bytes, Entry& entry) {
     return corrupt(status);
   }
   return read_tensor(fields, payload_bytes, entry)
-      .with_context("tensor " + quoted(entry.spec.name));
+      .with_context("tensor " + base::quoted(entry.spec.name));
 }
 
 Status check_names(const std::vector<Entry>& entries, std::vector<uint32_t>& order) {
@@ -147,7 +146,8 @@ Status check_names(const std::vector<Entry>& entries, std::vector<uint32_t>& ord
   const auto twice = std::adjacent_find(order.begin(), order.end(),
                                         [&](uint32_t a, uint32_t b) { return name(a) == name(b); });
   if (twice != order.end()) {
-    return corrupt("tensor " + quoted(name(*twice)) + ": the name comes twice in one frame (W7)");
+    return corrupt("tensor " + base::quoted(name(*twice)) +
+                   ": the name comes twice in one frame (W7)");
   }
   return {};
 }
@@ -167,12 +167,13 @@ Status check_ranges(const std::vector<Entry>& entries, std::vector<uint32_t>& or
       continue;
     }
     if (entry.offset < covered) {
-      return corrupt("tensor " + quoted(entry.spec.name) + ": its bytes from " +
-                     std::to_string(entry.offset) + " overlap tensor " + quoted(before->spec.name) +
-                     ", which ends at " + std::to_string(covered) + " (W7)");
+      return corrupt("tensor " + base::quoted(entry.spec.name) + ": its bytes from " +
+                     std::to_string(entry.offset) + " overlap tensor " +
+                     base::quoted(before->spec.name) + ", which ends at " +
+                     std::to_string(covered) + " (W7)");
     }
     if (entry.offset > covered) {
-      return corrupt("tensor " + quoted(entry.spec.name) + ": a gap of " +
+      return corrupt("tensor " + base::quoted(entry.spec.name) + ": a gap of " +
                      std::to_string(entry.offset - covered) + " bytes before its offset " +
                      std::to_string(entry.offset) + " (W7)");
     }
