@@ -14,7 +14,7 @@ namespace changeover {
 struct StepRecord {
   uint64_t step = 0;
   VersionStamp version;
-  uint64_t checksum = 0;  // XXH3-64 of the bytes this rank read in the step.
+  uint64_t checksum = 0;  // Of the bytes this rank read (first half of their XXH3-128).
 };
 
 // The longest time in which no step ran, around one change of version: from the end of a step to
