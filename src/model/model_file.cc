@@ -127,6 +127,28 @@ Result<Role> read_role(const Fields& fields) {
                   base::quoted(name)));
 }
 
+// "float32", or {"when": "fp8", "then": "float8_e4m3fn"}.
+Result<std::optional<DTypeRule>> read_dtype(const Fields& fields, std::string_view key) {
+  const auto value = fields.find(key);
+  if (!value) {
+    return std::optional<DTypeRule>();
+  }
+  DTypeRule rule;
+  if (!value->is(base::JsonKind::kObject)) {
+    CHANGEOVER_TRY_ASSIGN(const std::optional<DType> dtype, fields.dtype(key));
+    rule.dtype = *dtype;
+    return std::optional<DTypeRule>(std::move(rule));
+  }
+  CHANGEOVER_TRY_ASSIGN(const Fields choice, Fields::make(*value, {"when", "then"}));
+  CHANGEOVER_TRY_ASSIGN(const std::optional<DType> dtype, choice.dtype("then"));
+  CHANGEOVER_TRY_ASSIGN(rule.when, read_optional(choice, "when"));
+  if (!dtype || !rule.when) {
+    return invalid(fmt::format("\"{}\": an object of \"when\" and \"then\"", key));
+  }
+  rule.dtype = *dtype;
+  return std::optional<DTypeRule>(std::move(rule));
+}
+
 Result<std::optional<Split>> read_split(const Fields& fields) {
   const auto value = fields.find("split");
   if (!value) {
@@ -227,7 +249,7 @@ Result<Part> read_part(const Fields& fields, const std::string& prefix, Variable
     CHANGEOVER_TRY_ASSIGN(Expression expression, read_expression("shape", dim));
     part.shape.push_back(std::move(expression));
   }
-  CHANGEOVER_TRY_ASSIGN(part.dtype, fields.dtype("source_dtype"));
+  CHANGEOVER_TRY_ASSIGN(part.dtype, read_dtype(fields, "source_dtype"));
   if (fields.find("view")) {
     CHANGEOVER_TRY_ASSIGN(const JsonValue view, fields.array("view", 16));
     for (const JsonValue element : view.elements()) {
@@ -265,17 +287,21 @@ Result<ParameterRule> read_parameter(JsonValue value, const std::string& prefix,
                                      const Variables& variables) {
   const bool has_parts = value.find("parts").has_value();
   Result<Fields> made =
-      has_parts ? Fields::make(value, {"name", "when", "role", "dtype", "concat", "parts"})
-                : Fields::make(value, {"name", "when", "role", "dtype", "for", "source", "shape",
-                                       "source_dtype", "view", "split", "aliases", "op"});
+      has_parts
+          ? Fields::make(value, {"name", "when", "role", "dtype", "concat", "flatten", "parts"})
+          : Fields::make(value, {"name", "when", "role", "dtype", "for", "source", "shape",
+                                 "source_dtype", "view", "split", "aliases", "op"});
   CHANGEOVER_TRY_ASSIGN(const Fields fields, std::move(made));
   CHANGEOVER_TRY_ASSIGN(const std::string_view name, fields.string("name"));
   ParameterRule rule;
   CHANGEOVER_TRY_ASSIGN(rule.name, read_pattern(prefix + std::string(name), variables));
   CHANGEOVER_TRY_ASSIGN(rule.when, read_optional(fields, "when"));
   CHANGEOVER_TRY_ASSIGN(rule.role, read_role(fields));
-  CHANGEOVER_TRY_ASSIGN(rule.dtype, fields.dtype("dtype"));
+  CHANGEOVER_TRY_ASSIGN(rule.dtype, read_dtype(fields, "dtype"));
   CHANGEOVER_TRY_ASSIGN(rule.concat, fields.integer_or("concat", 0, kViewDimsMax - 1, 0));
+  if (fields.find("flatten")) {
+    CHANGEOVER_TRY_ASSIGN(rule.flatten, fields.integer("flatten", 0, kViewDimsMax - 2));
+  }
   if (!has_parts) {
     CHANGEOVER_TRY_ASSIGN(Part part, read_part(fields, prefix, variables, name));
     rule.concat = part.stack ? 1 : 0;

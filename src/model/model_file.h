@@ -60,6 +60,12 @@ struct Step {
                                                      // inner; kTake: index
 };
 
+// The dtype of a tensor where it is not the model's.
+struct DTypeRule {
+  std::optional<Expression> when;
+  DType dtype = DType::kF32;
+};
+
 struct Alias {
   Pattern name;
   std::optional<Expression> when;
@@ -70,8 +76,8 @@ struct Part {
   std::optional<Expression> when;
   std::optional<Loop> stack;  // One source per value, side by side along dimension 0.
   Pattern source;
-  std::vector<Expression> shape;  // Of the source.
-  std::optional<DType> dtype;     // Of the source; default the parameter's.
+  std::vector<Expression> shape;   // Of the source.
+  std::optional<DTypeRule> dtype;  // Of the source; default the parameter's.
   std::vector<Step> view;
   std::optional<Split> split;
   std::vector<Alias> aliases;
@@ -82,8 +88,9 @@ struct ParameterRule {
   Pattern name;
   std::optional<Expression> when;
   Role role = Role::kReplicate;
-  std::optional<DType> dtype;  // Default: the model's.
-  int64_t concat = 0;          // Parts lie one after another along this dimension.
+  std::optional<DTypeRule> dtype;  // Default: the model's.
+  int64_t concat = 0;              // Parts lie one after another along this dimension.
+  std::optional<int64_t> flatten;  // When all is laid out, this dimension and the next become one.
   std::vector<Part> parts;
 };
 

@@ -116,6 +116,14 @@ class PlanBuilder {
     return when ? when->boolean(scope_) : Result<bool>(true);
   }
 
+  Result<DType> dtype_of(const std::optional<DTypeRule>& rule, DType otherwise) {
+    if (!rule) {
+      return otherwise;
+    }
+    CHANGEOVER_TRY_ASSIGN(const bool applies, holds(rule->when));
+    return applies ? rule->dtype : otherwise;
+  }
+
   Result<std::pair<int64_t, int64_t>> range_of(const Loop& loop) {
     int64_t from = 0;
     if (loop.from) {
@@ -170,7 +178,8 @@ class PlanBuilder {
     if (!wanted) {
       return {};
     }
-    TensorSpec spec{name, rule.dtype.value_or(model_dtype_), {}};
+    CHANGEOVER_TRY_ASSIGN(const DType dtype, dtype_of(rule.dtype, model_dtype_));
+    TensorSpec spec{name, dtype, {}};
     std::vector<PartLayout> layouts;
     for (const Part& part : rule.parts) {
       CHANGEOVER_TRY_ASSIGN(const bool part_wanted, holds(part.when));
@@ -192,6 +201,18 @@ class PlanBuilder {
     for (const PartLayout& layout : layouts) {
       CHANGEOVER_TRY(add_part(rule, layout).with_context(layout.part->name));
     }
+    return rule.flatten ? flatten(*rule.flatten) : Status();
+  }
+
+  // Contiguous dimensions become one: the elements stay where they are.
+  Status flatten(int64_t dim) {
+    std::vector<int64_t>& shape = plan_.parameters.back().shape;
+    const auto at = static_cast<size_t>(dim);
+    if (at + 1 >= shape.size()) {
+      return invalid(fmt::format("flatten {}: there are {} dimensions", dim, shape.size()));
+    }
+    shape[at] *= shape[at + 1];  // Fits: the element count does.
+    shape.erase(shape.begin() + dim + 1);
     return {};
   }
 
@@ -230,7 +251,7 @@ class PlanBuilder {
   Result<PartLayout> lay_out(const Part& part, Role role, DType parameter_dtype) {
     PartLayout layout;
     layout.part = &part;
-    layout.dtype = part.dtype.value_or(parameter_dtype);
+    CHANGEOVER_TRY_ASSIGN(layout.dtype, dtype_of(part.dtype, parameter_dtype));
     for (const Expression& dim : part.shape) {
       CHANGEOVER_TRY_ASSIGN(const int64_t extent, dim.integer(scope_));
       if (extent < 0) {
