@@ -18,8 +18,8 @@ namespace changeover::os {
 enum class ChildStream : uint8_t { kInherit, kNull, kPipe };
 
 struct SpawnOptions {
-  std::vector<std::string> argv;                                 // argv[0] is looked up in PATH
-  std::vector<std::pair<std::string, std::string>> environment;  // added to ours
+  std::vector<std::string> argv;  // argv[0] is looked up in PATH
+  std::vector<std::pair<std::string, std::string>> environment = {};  // added to ours
   ChildStream input = ChildStream::kNull;
   ChildStream output = ChildStream::kInherit;
   ChildStream error = ChildStream::kInherit;

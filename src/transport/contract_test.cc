@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "os/socket.h"
 #include "transport/contract_kit.h"
 
 namespace changeover::transport {
@@ -31,9 +32,6 @@ class Road : public testing::TestWithParam<Param> {
     options.road = GetParam().road;
     options.faulty = GetParam().faulty;
     Result<std::unique_ptr<Kit>> kit = Kit::create(options);
-    if (!kit.ok() && options.road == RoadKind::kTcp6) {
-      GTEST_SKIP() << "no IPv6 here: " << kit.status().to_string();
-    }
     ASSERT_TRUE(kit.ok()) << kit.status().to_string();
     kit_ = std::move(kit).take();
   }
@@ -83,9 +81,6 @@ TEST_P(Road, BytesArriveInOrderForAnyPartSizes) {
   for (const uint32_t count : {1u, 4u}) {
     ASSERT_NO_FATAL_FAILURE(
         make({.readers = is_file() ? 1 : count, .slots = 3, .slot_bytes = 4096}));
-    if (IsSkipped()) {
-      return;
-    }
     std::vector<std::unique_ptr<ReceiveRoad>> readers;
     if (!is_file()) {
       ASSERT_NO_FATAL_FAILURE(open(readers));
@@ -99,9 +94,6 @@ TEST_P(Road, BytesArriveInOrderForAnyPartSizes) {
 
 TEST_P(Road, LargePartsGoThrough) {
   ASSERT_NO_FATAL_FAILURE(make({.readers = is_file() ? 1u : 2u}));
-  if (IsSkipped()) {
-    return;
-  }
   std::vector<std::unique_ptr<ReceiveRoad>> readers;
   if (!is_file()) {
     ASSERT_NO_FATAL_FAILURE(open(readers));
@@ -111,9 +103,6 @@ TEST_P(Road, LargePartsGoThrough) {
 
 TEST_P(Road, SecondStreamSeesNothingOfTheAbortedOne) {
   ASSERT_NO_FATAL_FAILURE(make({.readers = 1, .slots = 4, .slot_bytes = 4096}));
-  if (IsSkipped()) {
-    return;
-  }
   SendRoad& sender = kit_->sender();
   std::unique_ptr<ReceiveRoad> reader;
   if (!is_file()) {
@@ -144,9 +133,6 @@ TEST_P(Road, SecondStreamSeesNothingOfTheAbortedOne) {
 
 TEST_P(Road, WakeFromAnotherThreadEndsReceive) {
   ASSERT_NO_FATAL_FAILURE(make({.readers = 1}));
-  if (IsSkipped()) {
-    return;
-  }
   SendRoad& sender = kit_->sender();
   ASSERT_TRUE(sender.open_stream(kit_->all(), 1).ok());
   if (is_file()) {
@@ -176,9 +162,6 @@ TEST_P(Road, WakeFromAnotherThreadEndsReceive) {
 
 TEST_P(Road, MisuseIsRefused) {
   ASSERT_NO_FATAL_FAILURE(make({.readers = 1}));
-  if (IsSkipped()) {
-    return;
-  }
   SendRoad& sender = kit_->sender();
   ASSERT_TRUE(sender.open_stream(kit_->all(), 1).ok());
   EXPECT_EQ(sender.commit(1).code(), Code::kInvalidArgument);
@@ -196,23 +179,26 @@ TEST_P(Road, MisuseIsRefused) {
             Code::kUnavailable);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Road,
-                         testing::Values(Param{RoadKind::kTcp, false},
-                                         Param{RoadKind::kTcp6, false},
-                                         Param{RoadKind::kShm, false},
-                                         Param{RoadKind::kFile, false}, Param{RoadKind::kTcp, true},
-                                         Param{RoadKind::kTcp6, true}, Param{RoadKind::kShm, true},
-                                         Param{RoadKind::kFile, true}),
-                         param_name);
+// Every road of this machine (one without IPv6 has no tcp6), plain and wrapped.
+std::vector<Param> roads(bool live_only) {
+  std::vector<Param> all;
+  for (const RoadKind road : {RoadKind::kTcp, RoadKind::kTcp6, RoadKind::kShm, RoadKind::kFile}) {
+    const bool here = road != RoadKind::kTcp6 || os::listen_tcp("::1", 0).ok();
+    if (here && !(live_only && road == RoadKind::kFile)) {
+      all.push_back({road, false});
+      all.push_back({road, true});
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Road, testing::ValuesIn(roads(false)), param_name);
 
 // What only a road with live readers can be asked.
 class LiveRoad : public Road {};
 
 TEST_P(LiveRoad, R7_ReceiveDeadlineNamesWhomHowLongAndWhatArrived) {
   ASSERT_NO_FATAL_FAILURE(make({.readers = 1}));
-  if (IsSkipped()) {
-    return;
-  }
   const std::unique_ptr<ReceiveRoad> reader = kit_->open_reader(0).take();
   ASSERT_TRUE(kit_->sender().open_stream(kit_->all(), 5).ok());
   ASSERT_TRUE(send_parts(kit_->sender(), 5, {32}, seconds(5), false).ok());
@@ -234,9 +220,6 @@ TEST_P(LiveRoad, R7_ReceiveDeadlineNamesWhomHowLongAndWhatArrived) {
 
 TEST_P(LiveRoad, R7_SendDeadlineNamesWhoHeldItBack) {
   ASSERT_NO_FATAL_FAILURE(make({.readers = 2, .stall_limit = seconds(60)}));
-  if (IsSkipped()) {
-    return;
-  }
   const auto slow = kit_->open_reader(0).take();
   const auto fast = kit_->open_reader(1).take();
   ASSERT_TRUE(kit_->sender().open_stream(kit_->all(), 1).ok());
@@ -248,7 +231,7 @@ TEST_P(LiveRoad, R7_SendDeadlineNamesWhoHeldItBack) {
     }
   });
   const Status status =
-      kit_->sender().send(Part::kPayload, pattern_bytes(1, 0, 20'000'000), in(seconds(1)));
+      kit_->sender().send(Part::kPayload, pattern_bytes(1, 0, 16'000'000), in(milliseconds(500)));
   EXPECT_EQ(status.code(), Code::kDeadline) << status.to_string();
   EXPECT_THAT(status.message(), HasSubstr("peer 0"));
   EXPECT_THAT(status.message(), HasSubstr("bytes of stream 1 had"));
@@ -259,9 +242,6 @@ TEST_P(LiveRoad, R7_SendDeadlineNamesWhoHeldItBack) {
 
 TEST_P(LiveRoad, R3_ReaderThatStopsReadingIsDroppedAtTheStallLimitOthersFinish) {
   ASSERT_NO_FATAL_FAILURE(make({.readers = 3, .stall_limit = milliseconds(400)}));
-  if (IsSkipped()) {
-    return;
-  }
   std::vector<std::unique_ptr<ReceiveRoad>> readers;
   ASSERT_NO_FATAL_FAILURE(open(readers));
   const std::vector<uint64_t> parts = {32, 100, 20'000'000, 32, 0, 10'000'000};
@@ -293,9 +273,6 @@ TEST_P(LiveRoad, R3_ReaderThatStopsReadingIsDroppedAtTheStallLimitOthersFinish) 
 
 TEST_P(LiveRoad, R3_ReaderThatLeavesIsNamedOthersFinishAndItMayComeBack) {
   ASSERT_NO_FATAL_FAILURE(make({.readers = 2}));
-  if (IsSkipped()) {
-    return;
-  }
   std::vector<std::unique_ptr<ReceiveRoad>> readers;
   ASSERT_NO_FATAL_FAILURE(open(readers));
   const std::vector<uint64_t> parts = {32, 100, 20'000'000};
@@ -329,9 +306,6 @@ TEST_P(LiveRoad, R3_ReaderThatLeavesIsNamedOthersFinishAndItMayComeBack) {
 
 TEST_P(LiveRoad, PublisherThatGoesIsSeenAtOnceAfterWhatItLeft) {
   ASSERT_NO_FATAL_FAILURE(make({.readers = 1}));
-  if (IsSkipped()) {
-    return;
-  }
   const auto reader = kit_->open_reader(0).take();
   ASSERT_TRUE(kit_->sender().open_stream(kit_->all(), 1).ok());
   ASSERT_TRUE(send_parts(kit_->sender(), 1, {32, 10}, seconds(5), false).ok());
@@ -347,9 +321,6 @@ TEST_P(LiveRoad, PublisherThatGoesIsSeenAtOnceAfterWhatItLeft) {
 
 TEST_P(LiveRoad, R3_ReaderLeftInAnAbortedStreamLearnsOfTheNext) {
   ASSERT_NO_FATAL_FAILURE(make({.readers = 1}));
-  if (IsSkipped()) {
-    return;
-  }
   SendRoad& sender = kit_->sender();
   const auto reader = kit_->open_reader(0).take();
   ASSERT_TRUE(reader->open_stream(1).ok());
@@ -367,9 +338,6 @@ TEST_P(LiveRoad, R3_ReaderLeftInAnAbortedStreamLearnsOfTheNext) {
 
 TEST_P(LiveRoad, PeerThatIsNotAttachedIsNamed) {
   ASSERT_NO_FATAL_FAILURE(make({.readers = 1}));
-  if (IsSkipped()) {
-    return;
-  }
   const std::vector<uint32_t> peers = {0, 9};
   EXPECT_TRUE(kit_->sender().open_stream(peers, 1).ok());
   const std::vector<PeerFailure> failures = kit_->sender().take_failures();
@@ -379,12 +347,7 @@ TEST_P(LiveRoad, PeerThatIsNotAttachedIsNamed) {
   EXPECT_EQ(kit_->sender().open_stream(kit_->all(), 2).code(), Code::kInvalidArgument);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LiveRoad,
-                         testing::Values(Param{RoadKind::kTcp, false},
-                                         Param{RoadKind::kTcp6, false},
-                                         Param{RoadKind::kShm, false}, Param{RoadKind::kTcp, true},
-                                         Param{RoadKind::kShm, true}),
-                         param_name);
+INSTANTIATE_TEST_SUITE_P(All, LiveRoad, testing::ValuesIn(roads(true)), param_name);
 
 }  // namespace
 }  // namespace changeover::transport
