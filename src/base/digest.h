@@ -20,7 +20,7 @@ class Hasher {
   Digest finish() const;
 
  private:
-  // The size and alignment of the library's state, checked in digest.cc; its header stays there.
+  // The size and alignment of the library's state, checked where its header is included.
   struct alignas(64) State {
     std::byte bytes[576];
   };

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/digest_kernel.h"
 #include "base/prng.h"
 
 namespace changeover::base {
@@ -40,6 +41,33 @@ TEST(Digest, SameHoweverTheBytesAreCut) {
     }
     ASSERT_EQ(hasher.finish(), whole);
   }
+}
+
+// Each kernel against the known value, for lengths around every block size of the algorithm.
+TEST(Digest, AllKernelsAgree) {
+#if defined(__x86_64__)
+  if (!__builtin_cpu_supports("avx2")) {
+    GTEST_SKIP() << "this CPU has one kernel only";
+  }
+  Prng prng(3);
+  std::vector<std::byte> data(5000);
+  prng.fill(data);
+  for (size_t bytes = 0; bytes <= data.size(); bytes += bytes < 1100 ? 1 : 97) {
+    Digest one;
+    Digest two;
+    portable_digest_kernel().whole(data.data(), bytes, one.bytes.data());
+    avx2_digest_kernel().whole(data.data(), bytes, two.bytes.data());
+    ASSERT_EQ(one, two) << bytes;
+    alignas(64) std::byte state[DigestKernel::kStateBytes];
+    portable_digest_kernel().reset(state);
+    portable_digest_kernel().update(state, data.data(), bytes / 2);
+    avx2_digest_kernel().update(state, data.data() + bytes / 2, bytes - bytes / 2);
+    portable_digest_kernel().finish(state, two.bytes.data());
+    ASSERT_EQ(one, two) << bytes;
+  }
+#else
+  GTEST_SKIP() << "this CPU has one kernel only";
+#endif
 }
 
 TEST(Digest, ACopyForksAndResetForgets) {

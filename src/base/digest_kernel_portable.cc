@@ -1,0 +1,2 @@
+#define KERNEL portable_digest_kernel
+#include "base/digest_kernel.inc"
