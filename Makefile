@@ -17,8 +17,7 @@ test: build
 	@ctest --preset release -j $(JOBS)
 
 demo: build
-	@tools/setup.sh --demo
-	@build/bin/changeover demo --model "$$(.cache/venv/bin/python tools/fetch_smollm2.py)" $(DEMO)
+	@tools/demo.sh $(DEMO)
 
 bench: build
 	@build/bin/changeover bench $(BENCH)

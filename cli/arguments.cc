@@ -1,5 +1,6 @@
 #include "cli/arguments.h"
 
+#include <charconv>
 #include <string>
 #include <utility>
 
@@ -24,31 +25,59 @@ constexpr const char* kFooter =
     "  changeover receive --model DIR --from shm:demo --engine a --tp 2 --rank 1\n"
     "  changeover publish --model DIR --to shm:demo --ranks 2 --version 1\n";
 
+// A whole number in a range, read strictly: CLI11 alone would round an over-long one to the
+// largest.
+CLI::Validator whole(int64_t min, int64_t max) {
+  return CLI::Validator(
+      [min, max](std::string& text) {
+        int64_t value = 0;
+        const char* end = text.data() + text.size();
+        const auto [stop, error] = std::from_chars(text.data(), end, value);
+        const bool good = error == std::errc() && stop == end && value >= min && value <= max;
+        return good ? std::string()
+                    : fmt::format("'{}' is not a whole number from {} to {}", text, min, max);
+      },
+      "");
+}
+
+CLI::Validator seconds() {
+  return CLI::Validator(CLI::Range(0.0, 1e6)).description("");
+}
+
 void add_json(CLI::App& command, bool& json) {
   command.add_flag("--json", json, "Print JSON for programs instead of text");
 }
 
 void add_token(CLI::App& command, std::string& job, std::string& token_file) {
-  command.add_option("--job", job, "Peers of another job are refused")->capture_default_str();
-  command.add_option("--token-file", token_file,
-                     "File (mode 0600) with the shared secret; else $CHANGEOVER_TOKEN; without one "
-                     "only shm and loopback are allowed");
+  command.add_option("--job", job, "Peers of another job are refused")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command
+      .add_option("--token-file", token_file,
+                  "File (mode 0600) with the shared secret; else $CHANGEOVER_TOKEN; without one "
+                  "only shm and loopback are allowed")
+      ->type_name("PATH");
 }
 
 void add_plan(CLI::App& command, PlanArguments& plan, const char* rank_option) {
   command.add_option("--tp", plan.tp_size, "Ranks that share one forward pass")
-      ->check(CLI::Range(1, 1 << 16))
+      ->type_name("N")
+      ->check(whole(1, 1 << 16))
       ->capture_default_str();
   if (rank_option != nullptr) {
     command.add_option(rank_option, plan.tp_rank, "This rank, 0 .. tp-1")
-        ->check(CLI::Range(0, 1 << 16))
+        ->type_name("N")
+        ->check(whole(0, 1 << 16))
         ->capture_default_str();
   }
   command.add_option("--vocab-multiple", plan.vocab_multiple, "Pad the vocabulary to a multiple")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
+      ->type_name("N")
+      ->check(whole(1, int64_t{1} << 32))
       ->capture_default_str();
-  command.add_option("--model-file", plan.model_file,
-                     "Architecture description to use instead of the built-in one");
+  command
+      .add_option("--model-file", plan.model_file,
+                  "Architecture description to use instead of the built-in one")
+      ->type_name("PATH");
   command.add_option("--drop-segment", plan.drop_segments,
                      "Whole path segment to drop from incoming names (may be repeated)");
   command.add_option("--strip-prefix", plan.strip_prefixes,
@@ -60,30 +89,40 @@ void add_publish(CLI::App& app, PublishArguments& a, Parsed& parsed) {
   CLI::App* command = app.add_subcommand("publish", "Send a checkpoint to ranks, or to a file");
   command
       ->add_option("--model", a.model, "Safetensors file or folder, or file:STREAM (a recording)")
+      ->type_name("PATH")
       ->required();
   command->add_option("--to", a.to, "Where ranks dial in (tcp:, shm:), or file:PATH to record")
+      ->type_name("ENDPOINT")
       ->required();
   command->add_option("--version", a.version, "The version's number, newer than what ranks hold")
       ->required()
-      ->check(CLI::Range(int64_t{0}, INT64_MAX));
+      ->type_name("N")
+      ->check(whole(0, INT64_MAX));
   command->add_option("--epoch", a.epoch, "Compared before the version; raise it to go back")
-      ->check(CLI::Range(int64_t{0}, INT64_MAX))
+      ->type_name("N")
+      ->check(whole(0, INT64_MAX))
       ->capture_default_str();
   command
       ->add_option("--bucket-bytes", a.bucket_bytes,
                    "Size of a bucket; a larger tensor is a bucket of its own (also 64MiB, 1GiB)")
-      ->transform(CLI::AsSizeValue(true))
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 62))
+      ->type_name("BYTES")
+      ->transform(CLI::AsSizeValue(true).description(""))
+      ->check(whole(1, int64_t{1} << 62))
       ->default_str("1GiB");
-  command->add_option("--order", a.order_file,
-                      "JSON array of all tensor names: the order to send them in");
+  command
+      ->add_option("--order", a.order_file,
+                   "JSON array of all tensor names: the order to send them in")
+      ->type_name("PATH");
   command->add_option("--ranks", a.ranks, "Begin once this many ranks of whole engines are there")
-      ->check(CLI::Range(1u, 1u << 20))
+      ->type_name("N")
+      ->check(whole(1, 1 << 20))
       ->capture_default_str();
   command->add_option("--wait", a.wait_seconds, "Seconds to wait for them")
-      ->check(CLI::Range(0.0, 1e6))
+      ->type_name("SECONDS")
+      ->check(seconds())
       ->capture_default_str();
-  command->add_flag("!--no-digests", a.digests, "Leave out the digests; the report says so");
+  command->add_flag_callback(
+      "--no-digests", [&a] { a.digests = false; }, "Leave out the digests; the report says so");
   add_token(*command, a.job, a.token_file);
   add_json(*command, a.json);
   command->final_callback([&] { parsed.command = a; });
@@ -93,18 +132,27 @@ void add_receive(CLI::App& app, ReceiveArguments& a, Parsed& parsed) {
   CLI::App* command = app.add_subcommand(
       "receive", "A reference rank: holds its shard in live memory and steps over it");
   command->add_option("--model", a.model, "Folder with config.json (weights are not read)")
+      ->type_name("PATH")
       ->required();
   command->add_option("--from", a.from, "Where a publisher listens, or file:STREAM (with --tp 1)")
+      ->type_name("ENDPOINT")
       ->required();
-  command->add_option("--engine", a.engine, "Name of the engine this rank belongs to")->required();
+  command->add_option("--engine", a.engine, "Name of the engine this rank belongs to")
+      ->type_name("NAME")
+      ->required();
   add_plan(*command, a.plan, "--rank");
   command->add_option("--mode", a.mode, "How bytes reach live memory: journal, in_place")
+      ->type_name("MODE")
       ->capture_default_str();
-  command->add_option("--admin", a.admin, "unix:PATH on which the rank answers questions");
-  command->add_option("--step-socket", a.step_socket,
-                      "Name of the socket over which rank 0 conducts the steps (default: derived)");
+  command->add_option("--admin", a.admin, "unix:PATH on which the rank answers questions")
+      ->type_name("ENDPOINT");
+  command
+      ->add_option("--step-socket", a.step_socket,
+                   "Name of the socket over which rank 0 conducts the steps (default: derived)")
+      ->type_name("NAME");
   command->add_option("--step-interval-ms", a.step_interval_ms, "Least time between two steps")
-      ->check(CLI::Range(0.0, 1e6))
+      ->type_name("MS")
+      ->check(seconds())
       ->capture_default_str();
   command->add_flag("--once", a.once, "With file: end once the stream was received");
   add_token(*command, a.job, a.token_file);
@@ -124,9 +172,11 @@ void add_show_plan(CLI::App& app, ShowPlanArguments& a, Parsed& parsed) {
   CLI::App* command =
       app.add_subcommand("plan", "Which piece of which tensor fills which parameter of one rank");
   CLI::Option* model =
-      command->add_option("--model", a.model, "Folder with config.json, or the file itself");
+      command->add_option("--model", a.model, "Folder with config.json, or the file itself")
+          ->type_name("PATH");
   CLI::Option* check =
-      command->add_option("--check", a.plan_file, "Prove a plan given as JSON by an engine");
+      command->add_option("--check", a.plan_file, "Prove a plan given as JSON by an engine")
+          ->type_name("PATH");
   CLI::Option* list = command->add_flag("--list", a.list, "List the built-in architectures");
   model->excludes(check)->excludes(list);
   check->excludes(list);
@@ -139,15 +189,64 @@ void add_verify(CLI::App& app, VerifyArguments& a, Parsed& parsed) {
   CLI::App* command = app.add_subcommand(
       "verify", "Compare what a rank or a folder holds with a cold load of a checkpoint");
   command->add_option("--model", a.model, "The checkpoint: a folder with config.json and weights")
+      ->type_name("PATH")
       ->required();
   CLI::Option* rank =
-      command->add_option("--rank", a.rank, "A running rank, by its admin socket (unix:PATH)");
-  CLI::Option* folder = command->add_option("--folder", a.folder, "Or a checkpoint to compare");
+      command->add_option("--rank", a.rank, "A running rank, by its admin socket (unix:PATH)")
+          ->type_name("ENDPOINT");
+  CLI::Option* folder =
+      command->add_option("--folder", a.folder, "Or a checkpoint to compare")->type_name("PATH");
   rank->excludes(folder);
   add_plan(*command, a.plan, "--tp-rank");
   command->add_option("--wait", a.wait_seconds, "Seconds to wait for the rank's answer")
-      ->check(CLI::Range(0.0, 1e6))
+      ->type_name("SECONDS")
+      ->check(seconds())
       ->capture_default_str();
+  add_json(*command, a.json);
+  command->final_callback([&] { parsed.command = a; });
+}
+
+void add_demo(CLI::App& app, DemoArguments& a, Parsed& parsed) {
+  CLI::App* command = app.add_subcommand(
+      "demo", "A trainer and two engines on this machine; one rank is killed in mid-stream");
+  command->add_option("--model", a.model, "Folder with config.json and safetensors")
+      ->type_name("PATH")
+      ->required();
+  command->add_option("--road", a.road, "How the bytes travel")
+      ->type_name("")
+      ->check(CLI::IsMember({"shm", "tcp"}))
+      ->capture_default_str();
+  command->add_option("--mode", a.mode, "How bytes reach live memory")
+      ->type_name("")
+      ->check(CLI::IsMember({"journal", "in_place"}))
+      ->capture_default_str();
+  command->add_option("--tp", a.tp_size, "Ranks of each engine")
+      ->type_name("N")
+      ->check(whole(2, 64))
+      ->capture_default_str();
+  command->add_option("--seed", a.seed, "Of the synthetic updates")
+      ->type_name("N")
+      ->check(whole(0, INT64_MAX))
+      ->capture_default_str();
+  add_json(*command, a.json);
+  command->final_callback([&] { parsed.command = a; });
+}
+
+void add_bench(CLI::App& app, BenchArguments& a, Parsed& parsed) {
+  CLI::App* command = app.add_subcommand(
+      "bench", "Whole updates of a 1.19 GB model, timed beside what the machine can do at best");
+  command->add_option("name", a.names, "shm_1to1_dense, tcp_1to1_dense (default: all)");
+  command->add_option("--rounds", a.rounds, "Steady updates after the first")
+      ->type_name("N")
+      ->check(whole(1, 1000))
+      ->capture_default_str();
+  command->add_option("--mode", a.mode, "How bytes reach live memory")
+      ->type_name("MODE")
+      ->capture_default_str();
+  command->add_flag_callback(
+      "--no-digests", [&a] { a.digests = false; }, "Leave out the digests");
+  command->add_flag("--small", a.small,
+                    "A model of a few MB: to see that it runs, not for figures");
   add_json(*command, a.json);
   command->final_callback([&] { parsed.command = a; });
 }
@@ -180,7 +279,6 @@ struct Check {
 
 Parsed parse_arguments(int argc, char** argv) {
   CLI::App app(kAbout, "changeover");
-  app.footer(kFooter);
   app.set_version_flag("--version", "changeover " CHANGEOVER_VERSION);
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
@@ -191,11 +289,16 @@ Parsed parse_arguments(int argc, char** argv) {
   InspectArguments inspect;
   ShowPlanArguments plan;
   VerifyArguments verify;
+  DemoArguments demo;
+  BenchArguments bench;
   add_publish(app, publish, parsed);
   add_receive(app, receive, parsed);
   add_inspect(app, inspect, parsed);
   add_show_plan(app, plan, parsed);
   add_verify(app, verify, parsed);
+  add_demo(app, demo, parsed);
+  add_bench(app, bench, parsed);
+  app.footer(kFooter);  // After the subcommands, which would take it over.
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

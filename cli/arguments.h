@@ -76,12 +76,17 @@ struct DemoArguments {
   std::string model;
   std::string road = "shm";
   std::string mode = "journal";
+  int32_t tp_size = 3;
   uint64_t seed = 1;
   bool json = false;
 };
 
 struct BenchArguments {
   std::vector<std::string> names;  // Empty = all.
+  int32_t rounds = 5;
+  bool small = false;
+  std::string mode = "journal";
+  bool digests = true;
   bool json = false;
 };
 

@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/plan_options.h"
+#include "cli/rank_printer.h"
 #include "cli/token.h"
 
 namespace changeover::cli {
@@ -29,7 +30,8 @@ void stop(int signal) {
   }
 }
 
-Result<ReferenceRankOptions> rank_options(const ReceiveArguments& arguments) {
+Result<ReferenceRankOptions> rank_options(const ReceiveArguments& arguments, Endpoint from,
+                                          Mode mode) {
   ReferenceRankOptions options;
   options.model = arguments.model;
   options.plan = plan_options(arguments.plan);
@@ -39,9 +41,9 @@ Result<ReferenceRankOptions> rank_options(const ReceiveArguments& arguments) {
       std::chrono::duration<double, std::milli>(arguments.step_interval_ms));
   options.once = arguments.once;
   SubscriberOptions& subscriber = options.subscriber;
-  CHANGEOVER_TRY_ASSIGN(subscriber.endpoint, Endpoint::parse(arguments.from));
-  CHANGEOVER_TRY_ASSIGN(subscriber.mode, parse_mode(arguments.mode));
   CHANGEOVER_TRY_ASSIGN(subscriber.token, read_token(arguments.token_file));
+  subscriber.endpoint = std::move(from);
+  subscriber.mode = mode;
   subscriber.job = arguments.job;
   subscriber.engine = arguments.engine;
   subscriber.rank = arguments.plan.tp_rank;
@@ -52,7 +54,15 @@ Result<ReferenceRankOptions> rank_options(const ReceiveArguments& arguments) {
 }  // namespace
 
 int run(const ReceiveArguments& arguments) {
-  auto options = rank_options(arguments);
+  auto from = Endpoint::parse(arguments.from);
+  if (!from.ok()) {
+    return fail_usage("--from: " + from.status().message());
+  }
+  const auto mode = parse_mode(arguments.mode);
+  if (!mode.ok()) {
+    return fail_usage("--mode: " + mode.status().message());
+  }
+  auto options = rank_options(arguments, std::move(*from), *mode);
   if (!options.ok()) {
     return fail(options.status(), arguments.json);
   }
@@ -63,7 +73,11 @@ int run(const ReceiveArguments& arguments) {
   running = rank->get();
   std::signal(SIGINT, stop);
   std::signal(SIGTERM, stop);
-  const Status status = (*rank)->run();
+  Status status;
+  {
+    const RankPrinter printer(**rank, arguments.from, arguments.json);
+    status = (*rank)->run();
+  }
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   running = nullptr;

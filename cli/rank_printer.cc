@@ -1,0 +1,102 @@
+#include "cli/rank_printer.h"
+
+#include <cstdio>
+#include <utility>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/report_text.h"
+#include "cli/terminal.h"
+
+namespace changeover::cli {
+namespace {
+
+constexpr auto kInterval = std::chrono::milliseconds(200);
+
+// What a person wants to be told of; counters that only grow are not news.
+bool same(const RankStatus& a, const RankStatus& b) {
+  return a.version == b.version && a.fenced == b.fenced && a.fence_reason == b.fence_reason &&
+         a.gate_open == b.gate_open && a.connected == b.connected &&
+         a.updates_committed == b.updates_committed && a.updates_aborted == b.updates_aborted;
+}
+
+std::string state_text(const RankStatus& status, const std::string& from) {
+  const std::string held =
+      status.version ? "version " + version_text(status.version) : std::string("no version");
+  std::string text = status.gate_open ? "serving " + held
+                     : status.fenced  ? fmt::format("fenced, {}: {}", held, status.fence_reason)
+                                      : fmt::format("{}, no steps yet", held);
+  text += status.connected ? ", connected to " + from : ", waiting for a publisher at " + from;
+  return text;
+}
+
+}  // namespace
+
+RankPrinter::RankPrinter(const ReferenceRank& rank, std::string from, bool json)
+    : rank_(rank), from_(std::move(from)), json_(json), thread_([this] { run(); }) {}
+
+RankPrinter::~RankPrinter() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+  look();
+}
+
+void RankPrinter::run() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    look();
+    wake_.wait_for(lock, kInterval, [this] { return stop_; });
+  }
+}
+
+void RankPrinter::look() {
+  RankStatus status = rank_.status();
+  if (last_ && same(*last_, status)) {
+    return;
+  }
+  const uint64_t steps = rank_.steps().run;
+  const bool failed =
+      !status.last_error.ok() && (!last_ || last_->updates_aborted != status.updates_aborted);
+  if (failed && !json_) {
+    print(
+        coloured("update failed: ", Colour::kRed, stdout) + printable(status.last_error.message()),
+        status, steps);
+  }
+  print(state_text(status, from_), status, steps);
+  last_ = std::move(status);
+}
+
+void RankPrinter::print(const std::string& text, const RankStatus& status, uint64_t steps) const {
+  const std::chrono::duration<double> age = std::chrono::steady_clock::now() - start_;
+  if (!json_) {
+    fmt::print("{:7.1f} s  {}  {} ({} steps)\n", age.count(), status.rank.to_text(), text, steps);
+  } else {
+    nlohmann::ordered_json json = {{"format", 1},
+                                   {"seconds", age.count()},
+                                   {"rank", status.rank.to_text()},
+                                   {"epoch", nullptr},
+                                   {"version", nullptr},
+                                   {"fenced", status.fenced},
+                                   {"fence_reason", status.fence_reason},
+                                   {"gate_open", status.gate_open},
+                                   {"phase", status.phase},
+                                   {"connected", status.connected},
+                                   {"updates_committed", status.updates_committed},
+                                   {"updates_aborted", status.updates_aborted},
+                                   {"last_error", status.last_error.message()},
+                                   {"steps", steps}};
+    if (status.version) {
+      json["epoch"] = status.version->epoch;
+      json["version"] = status.version->version;
+    }
+    fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace changeover::cli
