@@ -3,6 +3,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import signal
 import struct
 import subprocess
 import tempfile
@@ -83,6 +84,47 @@ def llama_tensors():
     return tensors
 
 
+class Running:
+    """A `changeover` process in the background; its standard output is read line by line."""
+
+    def __init__(self, folder, *arguments, env=None):
+        environment = {k: v for k, v in os.environ.items() if k != "CHANGEOVER_TOKEN"}
+        self.errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [BINARY, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=self.errors, text=True, cwd=folder, env={**environment, **(env or {})})
+        self.seen = []
+
+    def wait_for(self, wanted):
+        """The first JSON line that `wanted` accepts; the test's own time limit ends the wait."""
+        for line in self.process.stdout:
+            self.seen.append(line)
+            parsed = json.loads(line)
+            if wanted(parsed):
+                return parsed
+        raise AssertionError(f"ended before it said so: {self.seen} {self.error_text()}")
+
+    def error_text(self):
+        self.errors.seek(0)
+        return self.errors.read().decode()
+
+    def finish(self):
+        """Waits for the end: (exit code, the rest of standard output)."""
+        out, _ = self.process.communicate(timeout=TIMEOUT_SECONDS)
+        return self.process.returncode, out
+
+    def stop(self, signal_number=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(signal_number)
+        return self.finish()
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+        self.errors.close()
+
+
 class CommandTest(unittest.TestCase):
     """A scratch folder, and the assertions that every subcommand's tests share."""
 
@@ -110,6 +152,11 @@ class CommandTest(unittest.TestCase):
                               stdin=subprocess.DEVNULL, timeout=TIMEOUT_SECONDS,
                               env={**environment, **(env or {})}, cwd=self.folder)
         return Done(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *arguments, env=None):
+        running = Running(self.folder, *arguments, env=env)
+        self.addCleanup(running.close)
+        return running
 
     def assert_ok(self, *arguments):
         done = self.run_command(*arguments)

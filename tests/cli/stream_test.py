@@ -1,0 +1,179 @@
+"""publish and receive: whole updates between real processes, and what is refused."""
+import json
+import os
+import pathlib
+import signal
+import socket
+import unittest
+import uuid
+
+from command import CommandTest, llama_tensors, safetensors
+
+
+class Stream(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.model()
+        self.endpoint = f"shm:test-{uuid.uuid4().hex[:12]}"
+
+    def rank(self, rank, tp=2, *more, engine="a", env=None):
+        return self.start("receive", "--json", "--model", "model", "--from", self.endpoint,
+                          "--engine", engine, "--tp", tp, "--rank", rank, "--step-interval-ms", 1,
+                          "--admin", f"unix:{self.folder}/{engine}{rank}", *more, env=env)
+
+    def publish(self, version, *more, ranks=2, model="model"):
+        return ("publish", "--model", model, "--to", self.endpoint, "--version", version,
+                "--ranks", ranks, *more)
+
+    def verify(self, name, model="model"):
+        return ("verify", "--rank", f"unix:{self.folder}/{name}", "--model", model)
+
+    def test_three_versions_to_two_ranks_and_verified(self):
+        ranks = [self.rank(0), self.rank(1)]
+        for version in (1, 2, 3):
+            content = bytearray(safetensors(llama_tensors()))
+            content[-100] ^= version
+            self.write("model/model.safetensors", bytes(content))
+            done = self.assert_ok(*self.publish(version, "--json", "--bucket-bytes", 100))
+            self.assertEqual([r["outcome"] for r in done.json["ranks"]], ["committed"] * 2)
+            for running in ranks:
+                running.wait_for(lambda s: s["version"] == version and s["gate_open"])
+            for name in ("a0", "a1"):
+                self.assert_ok(*self.verify(name))
+        for running in ranks:
+            self.assertEqual(running.stop()[0], 0, running.error_text())
+        self.assertEqual(sorted(os.listdir(self.folder)), ["model"])
+
+    def test_over_tcp_with_a_token(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.endpoint = f"tcp:127.0.0.1:{probe.getsockname()[1]}"
+        self.write("token", "open sesame\n").chmod(0o600)
+        self.rank(0, 1, "--token-file", "token")
+        self.assert_ok(*self.publish(1, "--token-file", "token", ranks=1))
+        self.assert_ok(*self.verify("a0"))
+
+    def test_two_engines(self):
+        for engine in "ab":
+            for rank in (0, 1):
+                self.rank(rank, engine=engine)
+        done = self.assert_ok(*self.publish(1, "--json", ranks=4))
+        self.assertEqual([(r["engine"], r["rank"]) for r in done.json["ranks"]],
+                         [("a", 0), ("a", 1), ("b", 0), ("b", 1)])
+
+    def test_case_b38_stale_and_same_versions(self):
+        self.rank(0, 1)
+        self.assert_ok(*self.publish(37, ranks=1))
+        for version in (0, 36):
+            self.assert_fails(1, arguments=self.publish(version, ranks=1))
+        self.assert_ok(*self.publish(37, ranks=1))
+        other = bytearray(safetensors(llama_tensors()))
+        other[-1] ^= 1
+        self.write("other/model.safetensors", bytes(other))
+        self.assert_fails(1, arguments=self.publish(37, ranks=1, model="other"))
+        self.assert_ok(*self.verify("a0"))
+        self.assert_ok(*self.publish(38, ranks=1, model="other"))
+
+    def test_checkpoint_that_lacks_a_tensor_is_refused_by_name(self):
+        running = self.rank(0, 1)
+        self.assert_ok(*self.publish(1, ranks=1))
+        tensors = llama_tensors()
+        del tensors["model.layers.1.self_attn.v_proj.weight"]
+        self.write("poor/model.safetensors", safetensors(tensors))
+        done = self.run_command(*self.publish(2, ranks=1, model="poor"))
+        self.assertEqual(done.code, 1, done.out + done.err)
+        self.assertIn("v", done.err)
+        self.assertIn("qkv_proj", done.out + done.err)
+        running.wait_for(lambda s: s["updates_aborted"] == 1)
+        self.assert_ok(*self.verify("a0"))
+
+    def test_tensor_that_nobody_wants_is_refused_by_name(self):
+        self.rank(0, 1)
+        tensors = {**llama_tensors(), "model.extra.weight": ("BF16", [2])}
+        self.write("rich/model.safetensors", safetensors(tensors))
+        done = self.run_command(*self.publish(1, ranks=1, model="rich"))
+        self.assertEqual(done.code, 1, done.out + done.err)
+        self.assertIn("model.extra.weight", done.out + done.err)
+
+    def test_nobody_dials_in(self):
+        self.assert_fails(5, arguments=self.publish(1, "--wait", "0.05"))
+
+    def test_wrong_and_missing_token(self):
+        self.write("token", "open sesame\n").chmod(0o600)
+        self.rank(0, 1, env={"CHANGEOVER_TOKEN": "wrong"})
+        self.rank(1, 2, engine="b")
+        self.assert_fails(5, arguments=self.publish(1, "--token-file", "token", "--wait", "1",
+                                                    ranks=1))
+
+    def test_token_file_that_others_can_read(self):
+        self.write("token", "open sesame\n").chmod(0o644)
+        self.assert_fails(4, "token", "chmod 600",
+                          arguments=self.publish(1, "--token-file", "token"))
+        self.assert_fails(3, "none", arguments=self.publish(1, "--token-file", "none"))
+
+    def test_no_token_beyond_loopback(self):
+        self.endpoint = "tcp:0.0.0.0:0"
+        self.assert_fails(4, "token", arguments=self.publish(1))
+
+    def test_case_b57_address_in_use(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            self.endpoint = f"tcp:127.0.0.1:{port}"
+            self.assert_fails(5, str(port), "in use", arguments=self.publish(1))
+
+    def test_second_publisher(self):
+        first = self.start(*self.publish(1))
+        self.rank(0).wait_for(lambda s: s["connected"])
+        self.assert_fails(5, "in use", arguments=self.publish(2))
+        self.assertEqual(first.stop(signal.SIGINT)[0], 130)
+
+    def test_interrupted_rank(self):
+        running = self.rank(0, 1)
+        running.wait_for(lambda s: not s["connected"])
+        self.assertEqual(running.stop(signal.SIGINT)[0], 130)
+
+    def test_rank_that_cannot_be(self):
+        self.assert_fails(3, "3", "4", arguments=(
+            "receive", "--model", "model", "--from", self.endpoint, "--engine", "a", "--tp", 3))
+        self.assert_fails(2, "--mode", arguments=(
+            "receive", "--model", "model", "--from", self.endpoint, "--engine", "a",
+            "--mode", "teleport"))
+        self.assert_fails(4, "staged", arguments=(
+            "receive", "--model", "model", "--from", self.endpoint, "--engine", "a",
+            "--mode", "staged"))
+
+
+class Recording(CommandTest):
+    """receive --from file: one rank, which decides alone."""
+
+    def setUp(self):
+        super().setUp()
+        self.model()
+        self.assert_ok("publish", "--model", "model", "--version", 4, "--to", "file:v4.stream")
+
+    def receive(self, *more):
+        return ("receive", "--json", "--model", "model", "--from", "file:v4.stream", "--engine",
+                "a", "--once", *more)
+
+    def test_whole(self):
+        done = self.assert_ok(*self.receive())
+        self.assertEqual(json.loads(done.out.splitlines()[-1])["version"], 4)
+
+    def test_cut_off_or_with_a_flipped_header(self):
+        whole = (self.folder / "v4.stream").read_bytes()
+        for content in (whole[:-1], whole[:100], b"", whole[:8] + b"\xff" + whole[9:]):
+            self.write("v4.stream", content)
+            self.assert_fails(3, "v4.stream", arguments=self.receive())
+
+    def test_needs_tp_1(self):
+        self.assert_fails(3, arguments=self.receive("--tp", "2"))
+
+    def test_not_there(self):
+        pathlib.Path(self.folder / "v4.stream").unlink()
+        self.assert_fails(3, "v4.stream", arguments=self.receive())
+
+
+if __name__ == "__main__":
+    unittest.main()
