@@ -105,6 +105,7 @@ class RankMachine {
   Instant deadline() const;
 
   Phase phase() const { return phase_; }
+  const UpdateId& update() const { return id_; }  // the open one, or the last
   std::string_view phase_text() const;  // "disconnected", "idle", "receiving", "in_doubt", ...
   bool connected() const { return welcomed_; }
   const std::optional<RankReport>& last_report() const { return last_report_; }
