@@ -37,7 +37,8 @@ class ChannelHandler {
   virtual ~ChannelHandler() = default;
   // A control connection is proved. `address` is for messages.
   virtual void on_open(PeerId peer, const std::string& address) = 0;
-  // The peer's data connection is proved; bytes after the handshake are untouched. Blocking mode.
+  // The peer's data connection is proved; bytes after the handshake are untouched.
+  // Non-blocking, as all of ours.
   virtual void on_data(PeerId peer, os::Fd fd) = 0;
   virtual void on_frame(PeerId peer, std::span<const uint8_t> body) = 0;
   // The last call for this peer. Never follows a close() of ours.

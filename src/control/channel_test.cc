@@ -184,7 +184,10 @@ TEST_P(ChannelOver, FramesBothWaysAndADataConnection) {
   const os::Fd theirs = rank.seen.take_data();
   ASSERT_EQ(::write(theirs.get(), "raw", 3), 3);
   char raw[3];
-  EXPECT_EQ(::read(ours.get(), raw, 3), 3);
+  os::SystemClock clock;
+  EXPECT_TRUE(
+      os::receive_all(ours, std::as_writable_bytes(std::span(raw)), clock, clock.now() + 5s, "rank")
+          .ok());
   EXPECT_EQ(std::string_view(raw, 3), "raw");
 }
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <fcntl.h>
-
 #include "base/prng.h"
 #include "control/connection.h"
 #include "control/outreach.h"
@@ -42,10 +40,16 @@ struct Dialer::Impl : std::enable_shared_from_this<Impl> {
 Dialer::Dialer(DialerOptions options, Loop& loop, ChannelHandler& handler, Entropy entropy)
     : impl_(std::make_shared<Impl>(std::move(options), loop, handler, std::move(entropy))) {}
 
-// The loop is stopped: an attempt in progress ends here, or its callback would keep us alive.
 Dialer::~Dialer() {
-  if (impl_->outreach) {
-    impl_->outreach->cancel();
+  drop();
+}
+
+void Dialer::drop() {
+  if (auto outreach = std::exchange(impl_->outreach, nullptr)) {
+    outreach->cancel();  // Or its callback would keep us alive.
+  }
+  if (auto connection = std::exchange(impl_->connection, nullptr)) {
+    connection->close();
   }
 }
 
@@ -114,7 +118,6 @@ void Dialer::Impl::on_both(Socket control, Socket data) {
     failed({Code::kUnavailable, error.message()});
     return;
   }
-  (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
   connection = std::make_shared<Connection>(
       std::move(control), options.channel,
       Connection::Events{[this, id](std::span<const uint8_t> body) { handler.on_frame(id, body); },

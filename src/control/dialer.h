@@ -41,6 +41,8 @@ class Dialer {
   void send(std::vector<uint8_t> body);
   // After what was sent; no on_closed() follows. `redial`: with back-off, as after a lost one.
   void close(bool redial);
+  // REQUIRES: the loop is stopped. Ends what is open at once, as the end of the process would.
+  void drop();
 
  private:
   struct Impl;

@@ -7,7 +7,6 @@
 
 #include <asio/basic_socket_acceptor.hpp>
 #include <asio/post.hpp>
-#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,10 +18,6 @@ namespace changeover::control {
 namespace {
 
 using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
-
-void set_blocking(int fd) {
-  (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-}
 
 }  // namespace
 
@@ -68,6 +63,11 @@ Listener::~Listener() {
   for (const auto& intake : impl_->half_open) {
     intake->abandon();
   }
+  for (const auto& [id, peer] : impl_->peers) {
+    peer.connection->close();
+  }
+  std::error_code ignored;
+  impl_->acceptor.close(ignored);
 }
 
 const Endpoint& Listener::endpoint() const {
@@ -205,7 +205,6 @@ void Listener::Impl::add_data(const std::shared_ptr<Intake>& intake) {
     handler.on_refused(intake->address(), {Code::kUnavailable, error.message()});
     return;
   }
-  set_blocking(fd);
   handler.on_data(at->first, os::Fd(fd));
 }
 

@@ -14,7 +14,9 @@ namespace changeover::control {
 using Socket = asio::generic::stream_protocol::socket;
 
 struct Loop::Impl {
-  asio::io_context context{1};
+  // Not io_context{1}: with that hint, what the loop thread posts overtakes nothing but may be
+  // overtaken by what other threads post after it.
+  asio::io_context context;
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
   asio::steady_timer timer{context};
   std::thread thread;
