@@ -1,0 +1,47 @@
+// The fence that readers wait at: update::FenceState decides, this waits.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include <changeover/fence.h>
+
+#include "os/clock.h"
+#include "update/fence.h"
+
+namespace changeover::runtime {
+
+class WaitingFence final : public Fence, public update::FenceRaiser {
+ public:
+  // `drain`: how long raising it waits for steps already inside.
+  WaitingFence(std::chrono::nanoseconds drain, const os::Clock& clock)
+      : drain_(drain), clock_(clock) {}
+
+  update::FenceState& state() { return state_; }
+
+  // Fence. Any thread.
+  Result<Guard> acquire(std::chrono::nanoseconds timeout) override;
+  bool up() const override { return state_.up(); }
+  std::string reason() const override { return state_.reason(); }
+  bool is_open() const { return state_.open(); }
+
+  // FenceRaiser. The writer's thread. kDeadline if a step did not end in time; the fence is then as
+  // it was (case B60).
+  Status raise_and_drain(update::FenceReason reason, VersionStamp about) override;
+
+  // The writer's thread, after the state may have opened.
+  void wake_readers();
+
+ private:
+  void release_guard() override;
+
+  update::FenceState state_;
+  std::chrono::nanoseconds drain_;
+  const os::Clock& clock_;
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  std::condition_variable drained_;
+};
+
+}  // namespace changeover::runtime
