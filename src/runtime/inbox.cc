@@ -1,0 +1,84 @@
+#include "runtime/inbox.h"
+
+#include <utility>
+
+namespace changeover::runtime {
+
+std::optional<ChannelEvent> Inbox::take() {
+  const std::lock_guard lock(mutex_);
+  if (events_.empty()) {
+    return std::nullopt;
+  }
+  ChannelEvent event = std::move(events_.front());
+  events_.pop_front();
+  room_.notify_one();
+  return event;
+}
+
+void Inbox::wait(const os::Clock& clock, Instant deadline) {
+  std::unique_lock lock(mutex_);
+  const auto ready = [&] { return !events_.empty() || stopped_; };
+  if (deadline == Instant::never()) {
+    arrived_.wait(lock, ready);
+  } else {
+    arrived_.wait_for(lock, deadline - clock.now(), ready);
+  }
+}
+
+void Inbox::set_road(transport::ReceiveRoad* road) {
+  const std::lock_guard lock(mutex_);
+  road_ = road;
+  if (road_ != nullptr && (!events_.empty() || stopped_)) {
+    road_->wake();
+  }
+}
+
+void Inbox::stop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  arrived_.notify_all();
+  room_.notify_all();
+  if (road_ != nullptr) {
+    road_->wake();
+  }
+}
+
+bool Inbox::stopped() const {
+  const std::lock_guard lock(mutex_);
+  return stopped_;
+}
+
+void Inbox::push(ChannelEvent event) {
+  std::unique_lock lock(mutex_);
+  room_.wait(lock, [&] { return events_.size() < kEventsMax || stopped_; });
+  if (stopped_) {
+    return;
+  }
+  events_.push_back(std::move(event));
+  arrived_.notify_all();
+  if (road_ != nullptr) {
+    road_->wake();
+  }
+}
+
+void Inbox::on_open(control::PeerId peer, const std::string&) {
+  push({ChannelEvent::Kind::kOpen, peer, {}, {}, {}});
+}
+
+void Inbox::on_data(control::PeerId peer, os::Fd fd) {
+  push({ChannelEvent::Kind::kData, peer, std::move(fd), {}, {}});
+}
+
+void Inbox::on_frame(control::PeerId peer, std::span<const uint8_t> body) {
+  push({ChannelEvent::Kind::kFrame, peer, {}, {body.begin(), body.end()}, {}});
+}
+
+void Inbox::on_closed(control::PeerId peer, const Status& why) {
+  push({ChannelEvent::Kind::kClosed, peer, {}, {}, why});
+}
+
+void Inbox::on_refused(const std::string&, const Status& why) {
+  push({ChannelEvent::Kind::kRefused, 0, {}, {}, why});
+}
+
+}  // namespace changeover::runtime

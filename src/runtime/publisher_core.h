@@ -1,0 +1,84 @@
+// The publisher's control side: the coordinator and the listener under one lock. Network events
+// come in on the loop thread, orders (stream, digest, done) go out to the thread in publish().
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <changeover/publisher.h>
+
+#include "control/listener.h"
+#include "control/loop.h"
+#include "os/clock.h"
+#include "protocol/coordinator.h"
+
+namespace changeover::runtime {
+
+class PublisherCore final : public control::ChannelHandler {
+ public:
+  using Coordinator = protocol::Coordinator;
+
+  PublisherCore(const PublisherOptions& options, const Incarnation& incarnation, uint32_t peers_max,
+                const os::Clock& clock);
+  ~PublisherCore() override;
+
+  Status listen();
+  const Endpoint& endpoint() const { return listener_->endpoint(); }
+
+  // Any thread.
+  std::vector<PeerStatus> peers() const;
+  Status wait_for_ranks(uint32_t count, std::chrono::nanoseconds timeout);
+
+  // The publishing thread.
+  struct Attachment {
+    control::PeerId peer = 0;
+    os::Fd socket;
+  };
+  // Data connections that the road does not have yet.
+  std::vector<Attachment> take_attachments();
+  bool is_connected(control::PeerId peer) const;
+  void feed(const Coordinator::Event& event);
+  // Waits for the next order; the coordinator's deadlines end it. Sends and closes are done here.
+  Coordinator::Action wait_for_order();
+  // One that is there already.
+  std::optional<Coordinator::Action> take_order();
+  // Its data connection is of no use any more: the rank is to come back with a new one.
+  void let_go(control::PeerId peer, const Status& why);
+
+  // ChannelHandler, loop thread.
+  void on_open(control::PeerId peer, const std::string& address) override;
+  void on_data(control::PeerId peer, os::Fd fd) override;
+  void on_frame(control::PeerId peer, std::span<const uint8_t> body) override;
+  void on_closed(control::PeerId peer, const Status& why) override;
+  void on_refused(const std::string& address, const Status& why) override;
+
+ private:
+  struct Peer {
+    std::string address;
+    bool has_data = false;
+    os::Fd pending;  // The data connection until the road takes it.
+  };
+  void handle(const Coordinator::Event& event);  // REQUIRES: mutex_ held.
+  void rearm();
+  void log(const std::string& line) const;
+
+  const PublisherOptions& options_;
+  const os::Clock& clock_;
+  const uint32_t peers_max_;
+  control::Loop loop_;
+  std::unique_ptr<control::Listener> listener_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Coordinator coordinator_;
+  std::map<control::PeerId, Peer> peers_;
+  std::deque<Coordinator::Action> orders_;
+  Instant armed_ = Instant::never();
+};
+
+}  // namespace changeover::runtime

@@ -1,0 +1,363 @@
+#include "runtime/rank_driver.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <utility>
+
+#include <unistd.h>
+
+#include "control/codec.h"
+#include "os/entropy.h"
+#include "os/limits.h"
+#include "runtime/roads.h"
+
+namespace changeover::runtime {
+namespace {
+
+constexpr auto kProgressEvery = std::chrono::milliseconds(250);
+
+void entropy(std::span<uint8_t> bytes) {
+  (void)os::fill_random(std::as_writable_bytes(bytes));
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "unknown";
+}
+
+uint64_t payload_ceiling(const SubscriberOptions& options) {
+  if (options.payload_bytes_max > 0) {
+    return options.payload_bytes_max;
+  }
+  const auto room = os::read_memory_room();
+  return room.ok() ? room->room_bytes() : uint64_t{1} << 40;
+}
+
+protocol::RankMachineOptions machine_options(const RankDriver::Parts& parts,
+                                             const Incarnation& incarnation) {
+  const SubscriberOptions& options = parts.options;
+  protocol::RankMachineOptions out;
+  out.hello.job = options.job;
+  out.hello.rank = {options.engine, options.rank};
+  out.hello.engine_size = options.engine_size;
+  out.hello.incarnation = incarnation;
+  out.hello.mode = options.mode;
+  out.hello.plan_digest = load_plan_digest(parts.plan);
+  out.hello.plan_generation = parts.plan.generation;
+  out.hello.capabilities = {"stream", std::string(mode_name(options.mode))};
+  out.hello.payload_bytes_max = payload_ceiling(options);
+  out.hello.metadata_bytes_max = options.metadata_bytes_max;
+  out.hello.host = host_name();
+  out.hello.pid = getpid();
+  out.deadlines = options.deadlines;
+  out.cache_policy = options.cache_policy;
+  out.on_commit = options.on_commit;
+  out.road = road_name(options.endpoint.kind);
+  out.road_reason = road_reason(options.endpoint.kind);
+  return out;
+}
+
+control::DialerOptions dialer_options(const SubscriberOptions& options,
+                                      const Incarnation& incarnation) {
+  control::DialerOptions out;
+  out.endpoint = options.endpoint;
+  out.channel.job = options.job;
+  out.channel.token = options.token;
+  out.channel.handshake = options.deadlines.connect;
+  out.channel.silence = options.deadlines.stall;
+  out.connect = options.deadlines.connect;
+  for (int i = 0; i < 8; ++i) {
+    out.seed = out.seed << 8 | incarnation.bytes[i];
+  }
+  return out;
+}
+
+transport::Part part_of(protocol::StreamPart part) {
+  switch (part) {
+    case protocol::StreamPart::kHeader:
+      return transport::Part::kHeader;
+    case protocol::StreamPart::kMetadata:
+      return transport::Part::kMetadata;
+    default:
+      return transport::Part::kPayload;
+  }
+}
+
+}  // namespace
+
+RankDriver::RankDriver(const Parts& parts, const Incarnation& incarnation)
+    : parts_(parts),
+      incarnation_(incarnation),
+      machine_(machine_options(parts, incarnation), parts.transaction, parts.fence.state()),
+      dialer_(dialer_options(parts.options, incarnation), loop_, inbox_, entropy),
+      sink_(parts.transaction) {
+  publish_status();
+}
+
+RankDriver::~RankDriver() {
+  interrupt();
+  loop_.stop();
+}
+
+void RankDriver::connect() {
+  dialer_.dial();
+  loop_.start();
+}
+
+void RankDriver::reconnect() {
+  if (!std::exchange(dialing_, true)) {
+    dialer_.dial();
+  }
+}
+
+void RankDriver::wait(Instant until) {
+  if (receiver_ || ended_ || !refused_.ok()) {
+    return;
+  }
+  inbox_.wait(parts_.clock, idle() ? std::min(until, machine_.deadline()) : machine_.deadline());
+}
+
+Result<std::optional<RankReport>> RankDriver::turn() {
+  while (auto event = inbox_.take()) {
+    handle(*std::move(event));
+  }
+  if (parts_.clock.now() >= machine_.deadline()) {
+    feed(protocol::RankMachine::Tick{});
+  }
+  if (receiver_) {
+    pump();
+  }
+  publish_status();
+  if (auto ended = std::exchange(ended_, std::nullopt)) {
+    return ended;
+  }
+  if (Status refused = std::exchange(refused_, {}); !refused.ok()) {
+    return refused;
+  }
+  return std::optional<RankReport>();
+}
+
+void RankDriver::handle(ChannelEvent event) {
+  using Kind = ChannelEvent::Kind;
+  if (event.kind == Kind::kRefused) {
+    log(event.why.to_string());
+    last_error_ = event.why;
+    if (event.why.code() == Code::kRefused) {
+      refused_ = event.why;
+    }
+    return;
+  }
+  if (event.kind == Kind::kOpen) {
+    peer_ = event.peer;
+    return;
+  }
+  if (event.peer != peer_) {
+    return;
+  }
+  if (event.kind == Kind::kData) {
+    drop_road();
+    data_ = std::move(event.fd);
+    feed(protocol::RankMachine::Connected{});
+  } else if (event.kind == Kind::kClosed) {
+    log("connection to the publisher lost: " + event.why.to_string());
+    last_error_ = event.why;
+    peer_ = 0;
+    feed(protocol::RankMachine::Disconnected{event.why});
+    drop_road();
+  } else if (auto message = control::decode(event.body); message.ok()) {
+    feed(protocol::RankMachine::Received{*std::move(message)});
+  } else {
+    redial(message.status());
+  }
+}
+
+void RankDriver::feed(const protocol::RankMachine::Event& event) {
+  machine_.handle(event, parts_.clock.now());
+  while (auto action = machine_.poll()) {
+    act(*std::move(action));
+  }
+  parts_.fence.wake_readers();
+}
+
+void RankDriver::act(protocol::RankMachine::Action action) {
+  using Machine = protocol::RankMachine;
+  if (auto* send = std::get_if<Machine::Send>(&action)) {
+    dialer_.send(control::encode(send->message));
+  } else if (auto* open = std::get_if<Machine::OpenStream>(&action)) {
+    open_stream(*open);
+  } else if (auto* close = std::get_if<Machine::CloseStream>(&action)) {
+    // The bytes still come, and who does not take them holds its peers back (rule R1).
+    drained_ = true;
+    if (receiver_) {
+      receiver_->fail(close->why);
+    }
+  } else if (auto* end = std::get_if<Machine::CloseConnection>(&action)) {
+    log("connection to the publisher closed: " + end->why.to_string());
+    last_error_ = end->why;
+    peer_ = 0;
+    drop_road();
+    dialer_.close(end->retry);
+    if (!end->retry) {
+      refused_ = end->why;
+      dialing_ = false;
+    }
+  } else if (auto* ended = std::get_if<Machine::UpdateEnded>(&action)) {
+    ended_ = ended->report;
+    if (!ended->report.error.ok()) {
+      log("update failed: " + ended->report.error.to_string());
+      last_error_ = ended->report.error;
+    }
+  }
+}
+
+void RankDriver::open_stream(const protocol::RankMachine::OpenStream& open) {
+  stream_update_ = open.id;
+  started_ = false;
+  drained_ = false;
+  protocol::StreamReceiverOptions options;
+  options.version = open.version.version;
+  options.payload_bytes_max = payload_ceiling(parts_.options);
+  options.metadata_bytes_max = parts_.options.metadata_bytes_max;
+  receiver_.emplace(options, sink_);
+  Status status;
+  if (!road_) {
+    auto road =
+        open_receive_road(parts_.options.endpoint.kind, std::move(data_), "the publisher",
+                          parts_.clock, parts_.clock.now() + parts_.options.deadlines.begin);
+    if (road.ok()) {
+      road_ = std::move(road).take();
+      inbox_.set_road(road_.get());
+    } else {
+      status = road.status();
+    }
+  }
+  if (status.ok()) {
+    status = road_->open_stream(open.stream_id);
+  }
+  if (!status.ok()) {
+    receiver_->on_road_failure(status);
+  }
+}
+
+// Until the stream is over or something else wants to be looked at.
+void RankDriver::pump() {
+  while (const auto want = receiver_->want()) {
+    const Instant now = parts_.clock.now();
+    const Instant stalled = now + parts_.options.deadlines.stall;
+    const Instant deadline = started_ || drained_ ? stalled : machine_.deadline();
+    auto run = road_->receive(part_of(want->part), want->bytes, {}, deadline);
+    if (run.ok()) {
+      if (!started_) {
+        started_ = true;
+        progress_due_ = now;
+        feed(protocol::RankMachine::StreamStarted{});
+        if (!receiver_) {
+          return;
+        }
+      }
+      receiver_->on_bytes({run->data, run->bytes});
+      if (Status status = road_->release(*run); !status.ok()) {
+        receiver_->on_road_failure(status);
+      }
+      if (want->part == protocol::StreamPart::kPayload) {
+        show_progress();
+      }
+    } else if (run.status().code() == Code::kTryLater) {
+      return;
+    } else {
+      receiver_->on_road_failure(
+          run.status().with_context("stream broke off at " + receiver_->position()));
+    }
+  }
+  end_stream();
+}
+
+void RankDriver::end_stream() {
+  const protocol::RankMachine::StreamEnded event{receiver_->result(), receiver_->out_of_step(),
+                                                 receiver_->payload_bytes()};
+  receiver_.reset();
+  if (!drained_) {
+    feed(event);
+  }
+  if (event.out_of_step && peer_ != 0) {
+    redial(event.status);  // The data connection is of no use any more.
+  }
+}
+
+void RankDriver::drop_road() {
+  inbox_.set_road(nullptr);
+  receiver_.reset();
+  if (road_) {
+    road_->close();
+    road_.reset();
+  }
+  data_.reset();
+}
+
+void RankDriver::redial(const Status& why) {
+  log("leaving the publisher: " + why.to_string());
+  last_error_ = why;
+  peer_ = 0;
+  feed(protocol::RankMachine::Disconnected{why});
+  drop_road();
+  dialer_.close(true);
+}
+
+void RankDriver::show_progress() {
+  const uint64_t bytes = receiver_->payload_bytes();
+  if (parts_.options.on_progress) {
+    parts_.options.on_progress(bytes);
+  }
+  const Instant now = parts_.clock.now();
+  if (now >= progress_due_ && !drained_) {
+    progress_due_ = now + kProgressEvery;
+    dialer_.send(control::encode(protocol::Progress{stream_update_, bytes}));
+  }
+}
+
+void RankDriver::stop() {
+  interrupt();
+  feed(protocol::RankMachine::Stop{});
+  drop_road();
+  loop_.stop();
+  dialer_.drop();
+  publish_status();
+}
+
+void RankDriver::publish_status() {
+  const std::lock_guard lock(status_mutex_);
+  const update::FenceState& fence = parts_.fence.state();
+  status_.rank = {parts_.options.engine, parts_.options.rank};
+  status_.incarnation = incarnation_;
+  status_.version = parts_.transaction.version();
+  status_.digest = parts_.transaction.digest();
+  status_.fenced = fence.up();
+  status_.fence_reason = fence.up() ? fence.reason() : "";
+  status_.gate_open = fence.open();
+  status_.phase = std::string(machine_.phase_text());
+  status_.connected = machine_.connected();
+  status_.updates_committed = machine_.updates_committed();
+  status_.updates_aborted = machine_.updates_aborted();
+  status_.last_error = last_error_;
+  last_report_ = machine_.last_report();
+}
+
+RankStatus RankDriver::status() const {
+  const std::lock_guard lock(status_mutex_);
+  return status_;
+}
+
+std::optional<RankReport> RankDriver::last_report() const {
+  const std::lock_guard lock(status_mutex_);
+  return last_report_;
+}
+
+void RankDriver::log(const std::string& line) const {
+  if (parts_.options.log) {
+    parts_.options.log(RankName{parts_.options.engine, parts_.options.rank}.to_text() + ": " +
+                       line);
+  }
+}
+
+}  // namespace changeover::runtime

@@ -1,0 +1,101 @@
+// Turns the crank of one rank: channel events and road bytes in, machine and transaction in
+// between, messages out. One thread at a time drives it; status() from any.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include <changeover/subscriber.h>
+
+#include "control/dialer.h"
+#include "control/loop.h"
+#include "os/clock.h"
+#include "os/mapping.h"
+#include "protocol/rank_machine.h"
+#include "protocol/stream_receiver.h"
+#include "protocol/transaction_sink.h"
+#include "runtime/inbox.h"
+#include "runtime/waiting_fence.h"
+#include "transport/transport.h"
+#include "update/transaction.h"
+
+namespace changeover::runtime {
+
+class RankDriver {
+ public:
+  // What driving needs and the subscriber keeps; all outlive the driver.
+  struct Parts {
+    const SubscriberOptions& options;
+    const LoadPlan& plan;
+    const os::Clock& clock;
+    WaitingFence& fence;
+    update::Transaction& transaction;
+  };
+  RankDriver(const Parts& parts, const Incarnation& incarnation);
+  ~RankDriver();
+
+  // Starts the loop thread and dials.
+  void connect();
+  // Dials again if the publisher refused this rank for good before.
+  void reconnect();
+  // Waits until there is something to do, or `until` (an update in progress has deadlines of its
+  // own). Touches neither machine nor transaction.
+  void wait(Instant until);
+  // Does it. A report when an update ended here; an error when the publisher refused this rank.
+  Result<std::optional<RankReport>> turn();
+  // No update is in progress.
+  bool idle() const { return machine_.phase() == protocol::RankMachine::Phase::kIdle; }
+  // Any thread: turn() returns soon, now and ever after.
+  void interrupt() { inbox_.stop(); }
+  bool interrupted() const { return inbox_.stopped(); }
+  // As if the rank had died, but politely. Ends the loop thread.
+  void stop();
+
+  RankStatus status() const;
+  std::optional<RankReport> last_report() const;
+  // After the transaction was changed from outside (a reload).
+  void refresh() { publish_status(); }
+
+ private:
+  void handle(ChannelEvent event);
+  void feed(const protocol::RankMachine::Event& event);
+  void act(protocol::RankMachine::Action action);
+  void open_stream(const protocol::RankMachine::OpenStream& open);
+  void pump();
+  void take_run(const protocol::StreamReceiver::Want& want);
+  void end_stream();
+  void drop_road();
+  void redial(const Status& why);
+  void show_progress();
+  void publish_status();
+  void log(const std::string& line) const;
+
+  Parts parts_;
+  Incarnation incarnation_;
+  protocol::RankMachine machine_;
+  Inbox inbox_;
+  control::Loop loop_;
+  control::Dialer dialer_;
+
+  control::PeerId peer_ = 0;  // Of the connection in use; events of others are stale.
+  os::Fd data_;               // The data connection until the road is made of it.
+  std::unique_ptr<transport::ReceiveRoad> road_;
+  protocol::TransactionSink sink_;
+  std::optional<protocol::StreamReceiver> receiver_;  // While there is a stream to receive.
+  UpdateId stream_update_;
+  bool started_ = false;  // The stream's first byte is here.
+  bool drained_ = false;  // The machine left the stream: received, but of no interest.
+  Instant progress_due_;
+  std::optional<RankReport> ended_;
+  Status refused_;       // The publisher refused this rank; told once.
+  bool dialing_ = true;  // False once it was refused for good.
+
+  mutable std::mutex status_mutex_;
+  RankStatus status_;
+  std::optional<RankReport> last_report_;
+  Status last_error_;
+};
+
+}  // namespace changeover::runtime

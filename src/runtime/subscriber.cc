@@ -1,0 +1,279 @@
+// Subscriber: checks, a thread if asked for one, and reloads. The work is rank_driver's.
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <changeover/subscriber.h>
+
+#include <unistd.h>
+
+#include "control/dialer.h"
+#include "os/entropy.h"
+#include "os/mapping.h"
+#include "runtime/file_rank.h"
+#include "runtime/rank_driver.h"
+
+namespace changeover {
+namespace {
+
+Status check_options(const SubscriberOptions& options, const LoadPlan& plan) {
+  if (options.engine.empty()) {
+    return {Code::kInvalidArgument, "the engine has no name"};
+  }
+  if (options.engine_size < 1 || options.rank < 0 || options.rank >= options.engine_size) {
+    return {Code::kInvalidArgument, "rank " + std::to_string(options.rank) + " of an engine of " +
+                                        std::to_string(options.engine_size) + " ranks"};
+  }
+  if (options.engine_size == plan.tp_size && options.rank != plan.tp_rank) {
+    return {Code::kInvalidArgument, "rank " + std::to_string(options.rank) +
+                                        " was given the plan of tensor-parallel rank " +
+                                        std::to_string(plan.tp_rank)};
+  }
+  if (options.endpoint.kind == Endpoint::Kind::kFile) {
+    return options.engine_size == 1
+               ? Status()
+               : Status(Code::kInvalidArgument,
+                        "a recorded stream is decided on by one rank alone: engine size 1, not " +
+                            std::to_string(options.engine_size));
+  }
+  control::ChannelOptions channel;
+  channel.job = options.job;
+  channel.token = options.token;
+  return control::Dialer::check(options.endpoint, channel);
+}
+
+class SubscriberImpl final : public Subscriber {
+ public:
+  SubscriberImpl(SubscriberOptions options, LoadPlan plan, ParameterStore& store)
+      : options_(std::move(options)),
+        plan_(std::move(plan)),
+        store_(store),
+        fence_(options_.deadlines.drain, clock_) {}
+  ~SubscriberImpl() override { stop(); }
+
+  Status build();
+
+  Status start() override;
+  Result<RankReport> receive(std::chrono::nanoseconds timeout) override;
+  void stop() override;
+  Fence& fence() override { return fence_; }
+  RankStatus status() const override;
+  std::optional<RankReport> last_report() const override;
+  Result<std::unique_ptr<Reload>> begin_reload(std::optional<VersionStamp> version) override;
+
+  std::mutex& driving() { return driving_; }
+  update::Transaction& transaction() { return *transaction_; }
+  void after_reload();
+
+ private:
+  bool is_file() const { return options_.endpoint.kind == Endpoint::Kind::kFile; }
+  Status ensure_connected();
+  void run();
+
+  const SubscriberOptions options_;
+  const LoadPlan plan_;
+  ParameterStore& store_;
+  os::SystemClock clock_;
+  runtime::WaitingFence fence_;
+  pid_t built_in_ = 0;
+  Incarnation incarnation_;
+  os::Mapping journal_;
+  std::unique_ptr<update::Transaction> transaction_;
+
+  // Held by whoever drives the rank or writes through its transaction.
+  std::mutex driving_;
+  mutable std::mutex driver_mutex_;  // The pointer below, not what it points to.
+  std::unique_ptr<runtime::RankDriver> driver_;
+  std::optional<RankReport> file_report_;
+  std::thread thread_;
+  std::atomic<bool> stopped_{false};
+};
+
+class ReloadImpl final : public Subscriber::Reload {
+ public:
+  explicit ReloadImpl(SubscriberImpl& owner) : owner_(owner) {}
+  Status write(std::string_view source_name, const TensorView& tensor) override {
+    const std::lock_guard lock(owner_.driving());
+    return owner_.transaction().reload_tensor(source_name, tensor);
+  }
+  Status finish() override {
+    const std::lock_guard lock(owner_.driving());
+    CHANGEOVER_TRY(owner_.transaction().finish_reload());
+    owner_.after_reload();
+    return {};
+  }
+
+ private:
+  SubscriberImpl& owner_;
+};
+
+// Everything but sockets and threads; again in a child process, which must not share an
+// incarnation with its parent.
+Status SubscriberImpl::build() {
+  CHANGEOVER_TRY_ASSIGN(incarnation_, os::draw_incarnation());
+  update::TransactionOptions options;
+  options.rank = {options_.engine, options_.rank};
+  options.incarnation = incarnation_;
+  options.mode = options_.mode;
+  if (options_.mode == Mode::kJournal) {
+    CHANGEOVER_TRY_ASSIGN(const uint64_t bytes, update::journal_bytes(plan_));
+    if (bytes > 0) {
+      CHANGEOVER_TRY_ASSIGN(const os::Fd fd, os::create_memory("changeover-journal", bytes));
+      CHANGEOVER_TRY_ASSIGN(journal_, os::Mapping::map(fd, bytes, os::Access::kReadWrite));
+      options.journal = journal_.span();
+    }
+  }
+  CHANGEOVER_TRY_ASSIGN(transaction_, update::Transaction::make(plan_, store_.parameters(),
+                                                                fence_.state(), fence_, options));
+  built_in_ = getpid();
+  return {};
+}
+
+Status SubscriberImpl::ensure_connected() {
+  if (driver_) {
+    driver_->reconnect();
+    return {};
+  }
+  if (built_in_ != getpid()) {
+    CHANGEOVER_TRY(build());
+  }
+  auto driver = std::make_unique<runtime::RankDriver>(
+      runtime::RankDriver::Parts{options_, plan_, clock_, fence_, *transaction_}, incarnation_);
+  driver->connect();
+  const std::lock_guard lock(driver_mutex_);
+  driver_ = std::move(driver);
+  return {};
+}
+
+Status SubscriberImpl::start() {
+  if (is_file()) {
+    return {Code::kInvalidArgument, "a recorded stream has one update: call receive()"};
+  }
+  if (thread_.joinable() || stopped_) {
+    return {Code::kRefused, stopped_ ? "stopped" : "started already"};
+  }
+  CHANGEOVER_TRY(ensure_connected());
+  thread_ = std::thread([this] { run(); });
+  return {};
+}
+
+void SubscriberImpl::run() {
+  while (!driver_->interrupted()) {
+    driver_->wait(Instant::never());
+    const std::lock_guard lock(driving_);
+    (void)driver_->turn();  // Reports and refusals are kept for status() and last_report().
+  }
+}
+
+Result<RankReport> SubscriberImpl::receive(std::chrono::nanoseconds timeout) {
+  if (thread_.joinable() || stopped_) {
+    return Status(Code::kRefused, stopped_ ? "stopped" : "a receive thread was started");
+  }
+  if (is_file()) {
+    const std::lock_guard lock(driving_);
+    auto report = runtime::receive_file(options_, clock_, fence_, *transaction_);
+    if (report.ok()) {
+      const std::lock_guard kept(driver_mutex_);
+      file_report_ = *report;
+    }
+    return report;
+  }
+  CHANGEOVER_TRY(ensure_connected());
+  const Instant until = clock_.now() + timeout;
+  for (;;) {
+    driver_->wait(until);
+    const std::lock_guard lock(driving_);
+    CHANGEOVER_TRY_ASSIGN(auto report, driver_->turn());
+    if (report) {
+      return *report;
+    }
+    if (driver_->interrupted()) {
+      return Status(Code::kRefused, "stopped");
+    }
+    if (clock_.now() >= until && driver_->idle()) {
+      return Status(
+          Code::kDeadline,
+          "no update ended within the time given; last: " +
+              (status().last_error.ok() ? status().phase : status().last_error.to_string()));
+    }
+  }
+}
+
+void SubscriberImpl::stop() {
+  if (stopped_.exchange(true)) {
+    return;
+  }
+  if (driver_) {
+    driver_->interrupt();
+  }
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+  const std::lock_guard lock(driving_);
+  if (driver_) {
+    driver_->stop();
+  }
+}
+
+RankStatus SubscriberImpl::status() const {
+  {
+    const std::lock_guard lock(driver_mutex_);
+    if (driver_) {
+      return driver_->status();
+    }
+  }
+  RankStatus status;
+  status.rank = {options_.engine, options_.rank};
+  status.incarnation = incarnation_;
+  status.version = transaction_->version();
+  status.digest = transaction_->digest();
+  status.fenced = fence_.up();
+  status.fence_reason = fence_.up() ? fence_.reason() : "";
+  status.gate_open = fence_.is_open();
+  status.phase = "idle";
+  const std::lock_guard lock(driver_mutex_);
+  if (file_report_) {
+    const bool committed = file_report_->outcome == RankOutcome::kCommitted;
+    status.updates_committed = committed ? 1 : 0;
+    status.updates_aborted = committed ? 0 : 1;
+    status.last_error = file_report_->error;
+  }
+  return status;
+}
+
+std::optional<RankReport> SubscriberImpl::last_report() const {
+  const std::lock_guard lock(driver_mutex_);
+  return driver_ ? driver_->last_report() : file_report_;
+}
+
+Result<std::unique_ptr<Subscriber::Reload>> SubscriberImpl::begin_reload(
+    std::optional<VersionStamp> version) {
+  if (const std::string phase = status().phase; phase != "idle" && phase != "disconnected") {
+    return Status(Code::kRefused,
+                  "an update is open here (" + phase + "): reload when it has ended (rule T9)");
+  }
+  const std::lock_guard lock(driving_);
+  CHANGEOVER_TRY(transaction_->begin_reload(version));
+  return std::unique_ptr<Reload>(std::make_unique<ReloadImpl>(*this));
+}
+
+void SubscriberImpl::after_reload() {
+  fence_.state().open_gate();
+  fence_.wake_readers();
+  if (driver_) {
+    driver_->refresh();
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Subscriber>> Subscriber::open(SubscriberOptions options, LoadPlan plan,
+                                                     ParameterStore& store) {
+  CHANGEOVER_TRY(check_options(options, plan));
+  auto subscriber = std::make_unique<SubscriberImpl>(std::move(options), std::move(plan), store);
+  CHANGEOVER_TRY(subscriber->build());
+  return std::unique_ptr<Subscriber>(std::move(subscriber));
+}
+
+}  // namespace changeover
