@@ -32,7 +32,10 @@ CASES = {
         dense(num_key_value_heads=2, attention_bias=True, mlp_bias=True),
         dense(num_key_value_heads=3, hidden_size=120, head_dim=None),
     ],
-    "mistral": [dense(num_key_value_heads=2), dense(num_key_value_heads=3, tie_word_embeddings=True)],
+    "mistral": [
+        dense(num_key_value_heads=2),
+        dense(num_key_value_heads=3, tie_word_embeddings=True),
+    ],
     "qwen2": [
         dense(num_key_value_heads=2, hidden_size=120, head_dim=None),
         dense(num_key_value_heads=1, hidden_size=120, head_dim=None, tie_word_embeddings=True),
