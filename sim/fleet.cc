@@ -37,6 +37,7 @@ Outcome Fleet::run() {
   }
   outcome_.violation = world_.checker.violation();
   outcome_.trace = std::move(world_.trace);
+  outcome_.outcomes = world_.outcomes;
   outcome_.steps = world_.checker.steps();
   return outcome_;
 }
@@ -150,15 +151,11 @@ void Fleet::await_update(int64_t version) {
                           " does not hold the last version: " + rank->describe());
     }
   }
-  for (const RankReport& rank : report->ranks) {
-    ++outcome_.outcomes[static_cast<size_t>(rank.outcome)];
-  }
   for (const Engine& engine : engines_) {
     if (world_.checker.last_step(engine.name) != version) {
       world_.checker.fail("engine " + engine.name + " takes no step on the last version");
     }
   }
-  outcome_.updates_ok += report->status.ok();
 }
 
 // --- steps: each rank of an engine is let in by its own fence, in its own time

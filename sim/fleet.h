@@ -2,6 +2,7 @@
 // calm, and the next update must reach everyone.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,9 +19,8 @@ struct Outcome {
   std::vector<std::string> trace;
   uint64_t steps = 0;
   uint64_t updates = 0;
-  uint64_t updates_ok = 0;
   uint64_t faults = 0;
-  uint64_t outcomes[6] = {};  // of ranks, by RankOutcome
+  std::array<uint64_t, 6> outcomes{};  // of ranks, by RankOutcome
 };
 
 class Fleet {

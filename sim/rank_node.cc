@@ -303,6 +303,7 @@ void RankNode::act(const RankMachine::Action& action) {
                              guarded([this] { connect(); }));
     }
   } else if (const auto* ended = std::get_if<RankMachine::UpdateEnded>(&action)) {
+    ++world_.outcomes[static_cast<size_t>(ended->report.outcome)];
     world_.note(name_.to_text() + " ends: " + outcome_text(ended->report.outcome) + ", " +
                 describe() +
                 (ended->report.error.ok() ? "" : ": " + ended->report.error.to_string()));

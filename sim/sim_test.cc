@@ -37,11 +37,18 @@ TEST(Simulation, NothingBreaksUnderFaultsAndTheNextUpdateCommits) {
     sum.steps += outcome.steps;
     sum.updates += outcome.updates;
     sum.faults += outcome.faults;
+    for (size_t i = 0; i < sum.outcomes.size(); ++i) {
+      sum.outcomes[i] += outcome.outcomes[i];
+    }
   }
   // A workload that does nothing would pass too.
   EXPECT_GT(sum.updates, 3 * count);
   EXPECT_GT(sum.faults, count);
   EXPECT_GT(sum.steps, 20 * count);
+  for (RankOutcome outcome : {RankOutcome::kCommitted, RankOutcome::kRestored, RankOutcome::kFenced,
+                              RankOutcome::kInDoubt}) {
+    EXPECT_GT(sum.outcomes[static_cast<size_t>(outcome)], count / 20) << static_cast<int>(outcome);
+  }
   std::printf("%llu seeds: %llu updates, %llu faults, %llu steps\n",
               static_cast<unsigned long long>(count), static_cast<unsigned long long>(sum.updates),
               static_cast<unsigned long long>(sum.faults),

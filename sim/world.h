@@ -84,6 +84,7 @@ struct World {
   const Bug bug;
   Model& model;
   Checker checker;
+  std::array<uint64_t, 6> outcomes{};  // how updates ended for ranks, by RankOutcome
   bool tracing = false;
   std::vector<std::string> trace;
 };

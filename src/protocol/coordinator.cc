@@ -206,9 +206,9 @@ void Coordinator::on_message(Peer& peer, const Vote& vote, Instant) {
     why = {Code::kCorrupt, "it voted for version " + std::to_string(vote.version.version) +
                                " in mode " + std::string(mode_name(vote.mode))};
   } else if (vote.ready && stream_.digest && vote.digest != stream_.digest) {
-    why = {Code::kCorrupt,
-           "it holds " + (vote.digest ? "digest " + vote.digest->to_text() : "no digest") +
-               ", the source's is " + stream_.digest->to_text()};
+    why = {Code::kCorrupt, "it holds " +
+                               (vote.digest ? "digest " + vote.digest->to_text() : "no digest") +
+                               ", the source's is " + stream_.digest->to_text()};
   } else if (!vote.ready && why.ok()) {
     why = {Code::kAborted, "it gave no reason"};
   }

@@ -1,0 +1,499 @@
+// The publisher's side against scripted ranks (rules T1, U2, V1-V6, M5, R7; cases B36, N10, N15).
+#include "protocol/coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace changeover::protocol {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+constexpr VersionStamp kV2{0, 2};
+
+Incarnation incarnation(uint8_t number) {
+  Incarnation value;
+  value.bytes.fill(number);
+  return value;
+}
+Digest digest(uint8_t number) {
+  Digest value;
+  value.bytes.fill(number);
+  return value;
+}
+
+class CoordinatorTest : public ::testing::Test {
+ protected:
+  CoordinatorTest() : coordinator_({"job", incarnation(200), {}}) {}
+
+  Hello hello(const std::string& engine, int32_t rank, int32_t size = 2) {
+    Hello hello;
+    hello.job = "job";
+    hello.rank = {engine, rank};
+    hello.engine_size = size;
+    hello.incarnation = incarnation(static_cast<uint8_t>(10 * (engine[0] - 'a') + rank + 1));
+    hello.version = VersionStamp{0, 1};
+    hello.digest = digest(1);
+    hello.gate_open = true;
+    return hello;
+  }
+  void handle(const Coordinator::Event& event) {
+    coordinator_.handle(event, now_);
+    while (auto action = coordinator_.poll()) {
+      actions_.push_back(std::move(*action));
+    }
+  }
+  ConnectionId connect(const Hello& hello) {
+    const ConnectionId id = ++connections_;
+    ranks_[id] = hello;
+    handle(Coordinator::Received{id, hello});
+    return id;
+  }
+  void start(VersionStamp version = kV2, std::optional<Digest> known = {}) {
+    UpdateRequest request;
+    request.version = version;
+    request.digest = known;
+    actions_.clear();
+    handle(Coordinator::StartUpdate{request});
+  }
+  void reply(ConnectionId id, BeginKind kind = BeginKind::kReady, const Status& why = {}) {
+    handle(Coordinator::Received{
+        id, BeginReply{coordinator_.update(), ranks_[id].incarnation, kind, why}});
+  }
+  void vote(ConnectionId id, bool ready = true, const Status& error = {}) {
+    Vote vote;
+    vote.id = coordinator_.update();
+    vote.ready = ready;
+    vote.began = true;
+    vote.version = kV2;
+    vote.digest = digest(2);
+    vote.incarnation = ranks_[id].incarnation;
+    vote.error = error;
+    handle(Coordinator::Received{id, vote});
+  }
+  void finished(ConnectionId id, bool committed = true) {
+    Finished finished;
+    finished.id = coordinator_.update();
+    finished.incarnation = ranks_[id].incarnation;
+    finished.report.rank = ranks_[id].rank;
+    finished.report.outcome = committed ? RankOutcome::kCommitted : RankOutcome::kRestored;
+    finished.report.version = committed ? kV2 : *ranks_[id].version;
+    finished.report.digest = committed ? digest(2) : *ranks_[id].digest;
+    finished.report.error = committed ? Status() : Status(Code::kAborted, "by decision");
+    handle(Coordinator::Received{id, finished});
+  }
+  void stream_ended() { handle(Coordinator::StreamEnded{{}, digest(2), 100, 3}); }
+  void wait(std::chrono::nanoseconds duration) {
+    now_ = now_ + duration;
+    handle(Coordinator::Tick{});
+  }
+
+  // Messages of a kind that were sent to a rank since the last start().
+  template <typename T>
+  std::vector<T> sent(ConnectionId id) const {
+    std::vector<T> found;
+    for (const auto& action : actions_) {
+      const auto* send = std::get_if<Coordinator::Send>(&action);
+      if (send != nullptr && send->connection == id && std::get_if<T>(&send->message)) {
+        found.push_back(std::get<T>(send->message));
+      }
+    }
+    return found;
+  }
+  template <typename T>
+  std::vector<T> actions() const {
+    std::vector<T> found;
+    for (const auto& action : actions_) {
+      if (const T* one = std::get_if<T>(&action)) {
+        found.push_back(*one);
+      }
+    }
+    return found;
+  }
+  UpdateReport report() const {
+    const auto done = actions<Coordinator::UpdateDone>();
+    return done.empty() ? UpdateReport() : done.back().report;
+  }
+  bool is_done() const { return !actions<Coordinator::UpdateDone>().empty(); }
+
+  Coordinator coordinator_;
+  Instant now_;
+  ConnectionId connections_ = 0;
+  std::map<ConnectionId, Hello> ranks_;
+  std::vector<Coordinator::Action> actions_;
+};
+
+TEST_F(CoordinatorTest, AWholeUpdateCommitsAndReleases) {
+  const auto a0 = connect(hello("a", 0));
+  const auto a1 = connect(hello("a", 1));
+  start();
+  reply(a0);
+  EXPECT_TRUE(actions<Coordinator::OpenStream>().empty()) << "a1 does not listen";
+  reply(a1);
+  const auto open = actions<Coordinator::OpenStream>();
+  ASSERT_EQ(open.size(), 1u);
+  EXPECT_EQ(open[0].ranks, (std::vector<ConnectionId>{a0, a1}));
+  stream_ended();
+  EXPECT_EQ(sent<SourceDigest>(a1).at(0).digest, digest(2));
+  vote(a0);
+  vote(a1);
+  EXPECT_TRUE(sent<Decision>(a0).at(0).commit);
+  finished(a0);
+  EXPECT_TRUE(sent<Release>(a0).empty());
+  EXPECT_FALSE(is_done());
+  finished(a1);
+  EXPECT_EQ(sent<Release>(a0).at(0).version, kV2);
+  EXPECT_EQ(sent<Release>(a1).size(), 1u);
+  ASSERT_TRUE(is_done());
+  EXPECT_TRUE(report().status.ok());
+  EXPECT_EQ(report().digest, digest(2));
+  EXPECT_EQ(report().ranks.size(), 2u);
+}
+
+TEST_F(CoordinatorTest, V1_OneYesIsNeverEnough) {
+  const auto a0 = connect(hello("a", 0));
+  const auto a1 = connect(hello("a", 1));
+  const auto b0 = connect(hello("b", 0, 1));
+  start();
+  for (auto id : {a0, a1, b0}) {
+    reply(id);
+  }
+  stream_ended();
+  vote(a0);
+  vote(b0);
+  EXPECT_TRUE(sent<Decision>(a0).empty());
+  EXPECT_TRUE(sent<Decision>(b0).at(0).commit) << "V4: each engine decides for itself";
+  vote(a1, false, {Code::kCorrupt, "digest differs"});
+  EXPECT_FALSE(sent<Decision>(a0).at(0).commit);
+  EXPECT_THAT(sent<Decision>(a0)[0].reason.message(), HasSubstr("a/1 voted no: digest differs"));
+  finished(a0, false);
+  finished(a1, false);
+  finished(b0);
+  EXPECT_FALSE(report().status.ok());
+  EXPECT_EQ(sent<Release>(b0).size(), 1u);
+  EXPECT_TRUE(sent<Release>(a0).empty());
+}
+
+// Case B36: one of three fails in the middle; nobody publishes, and each one's own word is told.
+TEST_F(CoordinatorTest, CaseB36_OneOfThreeFailsAndNobodyPublishes) {
+  std::vector<ConnectionId> ids;
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    ids.push_back(connect(hello("a", rank, 3)));
+  }
+  start();
+  for (auto id : ids) {
+    reply(id);
+  }
+  stream_ended();
+  vote(ids[0]);
+  vote(ids[1]);
+  vote(ids[2], false, {Code::kCorrupt, "chunk 3: digest differs"});
+  for (auto id : ids) {
+    EXPECT_FALSE(sent<Decision>(id).at(0).commit);
+    finished(id, false);
+  }
+  ASSERT_TRUE(is_done());
+  for (const RankReport& rank : report().ranks) {
+    EXPECT_EQ(rank.version, (VersionStamp{0, 1}));
+  }
+  vote(ids[2], true);  // "finish" after the failure changes nothing
+  EXPECT_FALSE(sent<Decision>(ids[2]).back().commit);
+  EXPECT_TRUE(sent<Release>(ids[0]).empty());
+}
+
+TEST_F(CoordinatorTest, V1_ARankLostBeforeTheDecisionAbortsItsEngineOnly) {
+  const auto a0 = connect(hello("a", 0));
+  const auto a1 = connect(hello("a", 1));
+  const auto b0 = connect(hello("b", 0, 1));
+  start();
+  for (auto id : {a0, a1, b0}) {
+    reply(id);
+  }
+  handle(Coordinator::Closed{a1, {Code::kUnavailable, "reset by peer"}});
+  EXPECT_FALSE(sent<Decision>(a0).at(0).commit);
+  const auto dropped = actions<Coordinator::DropFromStream>();
+  ASSERT_EQ(dropped.size(), 2u) << "both of engine a leave the stream, b goes on";
+  finished(a0, false);
+  stream_ended();
+  vote(b0);
+  finished(b0);
+  ASSERT_TRUE(is_done());
+  ASSERT_EQ(report().ranks.size(), 3u);
+  EXPECT_EQ(report().ranks[0].outcome, RankOutcome::kRestored);
+  EXPECT_EQ(report().ranks[1].outcome, RankOutcome::kLost);
+  EXPECT_THAT(report().ranks[1].error.message(), HasSubstr("reset by peer"));
+  EXPECT_EQ(report().ranks[2].outcome, RankOutcome::kCommitted);
+}
+
+TEST_F(CoordinatorTest, V2_OnlyTheFirstVoteCountsAndALateOneGetsTheDecision) {
+  const auto a0 = connect(hello("a", 0, 1));
+  start();
+  reply(a0);
+  stream_ended();
+  vote(a0, false, {Code::kCorrupt, "bad"});
+  vote(a0, true);
+  const auto decisions = sent<Decision>(a0);
+  ASSERT_EQ(decisions.size(), 2u);
+  EXPECT_FALSE(decisions[0].commit);
+  EXPECT_FALSE(decisions[1].commit) << "repeated, never changed";
+}
+
+TEST_F(CoordinatorTest, V2_AVoteForSomethingElseIsANo) {
+  const auto a0 = connect(hello("a", 0, 1));
+  start();
+  reply(a0);
+  stream_ended();
+  Vote other{coordinator_.update(),  true, true, true, kV2, digest(9), Mode::kJournal,
+             ranks_[a0].incarnation, {}};
+  handle(Coordinator::Received{a0, other});
+  EXPECT_FALSE(sent<Decision>(a0).at(0).commit);
+  EXPECT_THAT(sent<Decision>(a0)[0].reason.message(), HasSubstr(digest(9).to_text()));
+}
+
+TEST_F(CoordinatorTest, V2_AllRanksOfAnEngineHaveOneModeAndOneSize) {
+  connect(hello("a", 0));
+  Hello other = hello("a", 1);
+  other.mode = Mode::kInPlace;
+  const auto refused = connect(other);
+  EXPECT_THAT(sent<HelloRefused>(refused).at(0).why.message(), HasSubstr("in mode in_place"));
+  EXPECT_FALSE(sent<HelloRefused>(refused)[0].retry);
+  const auto larger = connect(hello("a", 1, 3));
+  EXPECT_THAT(sent<HelloRefused>(larger).at(0).why.message(), HasSubstr("3 ranks"));
+  EXPECT_EQ(sent<Welcome>(connect(hello("a", 1))).size(), 1u);
+}
+
+TEST_F(CoordinatorTest, V3_ARefusalEndsTheEngineBeforeAnyPeerWrites) {
+  const auto a0 = connect(hello("a", 0));
+  const auto a1 = connect(hello("a", 1));
+  start();
+  reply(a0);
+  reply(a1, BeginKind::kRefused, {Code::kRefused, "a reload is open"});
+  EXPECT_TRUE(actions<Coordinator::OpenStream>().empty());
+  EXPECT_FALSE(sent<Decision>(a0).at(0).commit);
+  EXPECT_TRUE(sent<Decision>(a1).empty()) << "it began nothing";
+  finished(a0, false);
+  ASSERT_TRUE(is_done());
+  EXPECT_THAT(report().ranks[1].error.message(), HasSubstr("a reload is open"));
+}
+
+TEST_F(CoordinatorTest, V5_ADecisionIsGivenAgainToARankThatComesBack) {
+  const auto a0 = connect(hello("a", 0));
+  const auto a1 = connect(hello("a", 1));
+  start();
+  reply(a0);
+  reply(a1);
+  stream_ended();
+  vote(a0);
+  vote(a1);
+  const UpdateId id = coordinator_.update();
+  finished(a0);
+  handle(Coordinator::Closed{a1, {Code::kUnavailable, "cut"}});
+  ASSERT_TRUE(is_done());
+  EXPECT_EQ(report().ranks[1].outcome, RankOutcome::kLost);
+  EXPECT_TRUE(sent<Release>(a0).empty()) << "V6: the gate stays shut, the engine pending";
+  EXPECT_TRUE(coordinator_.peers()[0].pending);
+
+  Hello back = hello("a", 1);
+  back.prepared = id;
+  const auto again = connect(back);
+  ASSERT_EQ(sent<Decision>(again).size(), 1u);
+  EXPECT_TRUE(sent<Decision>(again)[0].commit);
+  EXPECT_TRUE(sent<Release>(a0).empty());
+  finished(again);
+  EXPECT_EQ(sent<Release>(a0).size(), 1u);
+  EXPECT_EQ(sent<Release>(again).size(), 1u);
+  EXPECT_FALSE(coordinator_.peers()[0].pending);
+}
+
+TEST_F(CoordinatorTest, V5_NoAnswerForAnotherPublishersUpdate) {
+  Hello doubtful = hello("a", 0, 1);
+  doubtful.prepared = UpdateId{incarnation(99), 7};
+  const auto a0 = connect(doubtful);
+  EXPECT_EQ(sent<Welcome>(a0).size(), 1u);
+  EXPECT_TRUE(sent<Decision>(a0).empty()) << "no record is no abort";
+  EXPECT_TRUE(sent<Release>(a0).empty());
+}
+
+TEST_F(CoordinatorTest, V6_AWholeEngineWithAShutGateIsReleasedWhenItConnects) {
+  Hello shut = hello("a", 0);
+  shut.gate_open = false;
+  const auto a0 = connect(shut);
+  EXPECT_TRUE(sent<Release>(a0).empty());
+  const auto a1 = connect(hello("a", 1));
+  EXPECT_EQ(sent<Release>(a0).size(), 1u);
+  EXPECT_TRUE(sent<Release>(a1).empty()) << "its gate is open";
+  Hello other = hello("b", 0);
+  other.gate_open = false;
+  const auto b0 = connect(other);
+  Hello older = hello("b", 1);
+  older.version = VersionStamp{0, 0};
+  older.gate_open = false;
+  const auto b1 = connect(older);
+  EXPECT_TRUE(sent<Release>(b0).empty() && sent<Release>(b1).empty());
+}
+
+TEST_F(CoordinatorTest, R7_EachWaitEndsAndNamesForWhomItWaited) {
+  const auto a0 = connect(hello("a", 0));
+  const auto a1 = connect(hello("a", 1));
+  start();
+  reply(a0);
+  EXPECT_EQ(coordinator_.deadline(), now_ + seconds(5));
+  wait(seconds(5));
+  EXPECT_THAT(sent<Decision>(a0).at(0).reason.message(),
+              HasSubstr("a/1: waited 5000 ms for its answer to the begin"));
+  finished(a0, false);
+  ASSERT_TRUE(is_done());
+  reply(a1);  // too late: it must not wait for a stream
+  EXPECT_FALSE(sent<Decision>(a1).back().commit);
+
+  start();
+  reply(a0);
+  reply(a1);
+  stream_ended();
+  vote(a1);
+  wait(seconds(10));
+  EXPECT_THAT(sent<Decision>(a1).at(0).reason.message(),
+              HasSubstr("a/0: waited 10000 ms for its vote"));
+  EXPECT_EQ(coordinator_.deadline(), now_ + seconds(10));
+  finished(a1, false);
+  wait(seconds(10));
+  ASSERT_TRUE(is_done());
+  EXPECT_EQ(report().ranks[0].outcome, RankOutcome::kLost);
+  EXPECT_EQ(coordinator_.deadline(), Instant::never());
+}
+
+// Case N15: a vote that comes after its deadline is told what was decided; the next update commits.
+TEST_F(CoordinatorTest, CaseN15_OneThatTimedOutDoesNotBlockTheNext) {
+  const auto a0 = connect(hello("a", 0, 1));
+  start();
+  reply(a0);
+  stream_ended();
+  wait(seconds(10));
+  wait(seconds(10));
+  ASSERT_TRUE(is_done());
+  vote(a0);
+  EXPECT_FALSE(sent<Decision>(a0).back().commit);
+  finished(a0, false);
+  start();
+  reply(a0);
+  stream_ended();
+  vote(a0);
+  finished(a0);
+  EXPECT_TRUE(report().status.ok());
+}
+
+TEST_F(CoordinatorTest, U2_ARankThatAsksForADigestGetsAnotherBegin) {
+  const auto a0 = connect(hello("a", 0));
+  const auto a1 = connect(hello("a", 1));
+  start();
+  const UpdateId first = coordinator_.update();
+  reply(a0, BeginKind::kNeedDigest);
+  reply(a1);
+  EXPECT_EQ(actions<Coordinator::MakeDigest>().size(), 1u);
+  EXPECT_FALSE(sent<Decision>(a1).at(0).commit);
+  EXPECT_TRUE(sent<Decision>(a0).empty());
+  handle(Coordinator::DigestReady{digest(2)});
+  EXPECT_NE(coordinator_.update(), first) << "an id is never used again";
+  EXPECT_EQ(sent<Begin>(a0).at(1).digest, digest(2));
+  reply(a0, BeginKind::kAlreadyThere);
+  reply(a1);
+  EXPECT_EQ(actions<Coordinator::OpenStream>().at(0).ranks, std::vector<ConnectionId>{a1});
+  ranks_[a0].version = kV2;
+  stream_ended();
+  vote(a1);
+  EXPECT_TRUE(sent<Decision>(a1).back().commit);
+  finished(a1);
+  EXPECT_TRUE(report().status.ok());
+  EXPECT_EQ(report().ranks[0].outcome, RankOutcome::kAlreadyThere);
+}
+
+TEST_F(CoordinatorTest, T1_AlreadyThereEverywhereIsASuccessThatSendsNothing) {
+  const auto a0 = connect(hello("a", 0, 1));
+  start({0, 1}, digest(1));
+  reply(a0, BeginKind::kAlreadyThere);
+  ASSERT_TRUE(is_done());
+  EXPECT_TRUE(report().status.ok());
+  EXPECT_TRUE(actions<Coordinator::OpenStream>().empty());
+}
+
+TEST_F(CoordinatorTest, M5_AnEngineThatIsNotCompleteIsPendingAndLeftOut) {
+  const auto a0 = connect(hello("a", 0));
+  const auto b0 = connect(hello("b", 0, 1));
+  EXPECT_EQ(coordinator_.complete_ranks(), 1u);
+  EXPECT_EQ(coordinator_.missing_ranks(), "a/1");
+  EXPECT_TRUE(coordinator_.peers()[0].pending);
+  EXPECT_FALSE(coordinator_.peers()[1].pending);
+  start();
+  EXPECT_TRUE(sent<Begin>(a0).empty());
+  EXPECT_EQ(sent<Begin>(b0).size(), 1u);
+  const auto a1 = connect(hello("a", 1));
+  EXPECT_TRUE(sent<Begin>(a1).empty()) << "it joined in the middle: the next update fills it";
+}
+
+TEST_F(CoordinatorTest, NobodyConnectedIsAnErrorAtOnce) {
+  start();
+  ASSERT_TRUE(is_done());
+  EXPECT_EQ(report().status.code(), Code::kUnavailable);
+}
+
+TEST_F(CoordinatorTest, ASecondClaimOfALiveRankIsRefusedAndTheFirstStands) {
+  const auto first = connect(hello("a", 0, 1));
+  Hello other = hello("a", 0, 1);
+  other.incarnation = incarnation(77);
+  const auto second = connect(other);
+  EXPECT_TRUE(sent<HelloRefused>(second).at(0).retry);
+  EXPECT_EQ(coordinator_.peers().size(), 1u);
+  EXPECT_EQ(coordinator_.peers()[0].incarnation, ranks_[first].incarnation);
+  handle(Coordinator::Closed{first, {}});
+  EXPECT_EQ(sent<Welcome>(connect(other)).size(), 1u) << "a restarted process takes its place";
+  const auto anew = connect(other);
+  EXPECT_EQ(sent<Welcome>(anew).size(), 1u) << "the same process on a new connection";
+  EXPECT_EQ(coordinator_.peers().size(), 1u);
+}
+
+TEST_F(CoordinatorTest, CaseN10_AForeignJobIsRefusedByName) {
+  Hello foreign = hello("a", 0);
+  foreign.job = "other";
+  const auto id = connect(foreign);
+  EXPECT_THAT(sent<HelloRefused>(id).at(0).why.message(), HasSubstr("\"other\""));
+  EXPECT_THAT(sent<HelloRefused>(id)[0].why.message(), HasSubstr("\"job\""));
+  EXPECT_TRUE(coordinator_.peers().empty());
+}
+
+TEST_F(CoordinatorTest, S3_WhatMakesNoSenseClosesThatConnectionOnly) {
+  const auto good = connect(hello("a", 0, 1));
+  for (const auto& [rank, size] : {std::pair{-1, 2}, {2, 2}, {0, 0}, {0, 1 << 20}}) {
+    EXPECT_EQ(sent<HelloRefused>(connect(hello("b", rank, size))).size(), 1u);
+  }
+  Hello unnamed = hello("a", 0);
+  unnamed.rank.engine.clear();
+  EXPECT_EQ(sent<HelloRefused>(connect(unnamed)).size(), 1u);
+  Hello staged = hello("b", 0);
+  staged.mode = Mode::kStaged;
+  EXPECT_THAT(sent<HelloRefused>(connect(staged)).at(0).why.message(), HasSubstr("staged"));
+  actions_.clear();
+  handle(Coordinator::Received{500, Vote{}});
+  handle(Coordinator::Received{good, Welcome{}});
+  EXPECT_EQ(actions<Coordinator::CloseConnection>().size(), 2u);
+  EXPECT_TRUE(coordinator_.peers().empty());
+}
+
+TEST_F(CoordinatorTest, AStreamThatBreaksForAllAbortsEveryEngine) {
+  const auto a0 = connect(hello("a", 0, 1));
+  const auto b0 = connect(hello("b", 0, 1));
+  start();
+  reply(a0);
+  reply(b0);
+  handle(Coordinator::PeerLost{a0, {Code::kDeadline, "held the ring for 10 s"}});
+  EXPECT_THAT(sent<Decision>(a0).at(0).reason.message(), HasSubstr("a/0 left the stream"));
+  EXPECT_TRUE(sent<Decision>(b0).empty());
+  handle(Coordinator::StreamEnded{{Code::kUnavailable, "source unreadable"}, {}, 0, 0});
+  EXPECT_FALSE(sent<Decision>(b0).at(0).commit);
+  finished(a0, false);
+  finished(b0, false);
+  EXPECT_EQ(report().status.message(), "source unreadable");
+}
+
+}  // namespace
+}  // namespace changeover::protocol

@@ -1,0 +1,482 @@
+// A rank's side over a real transaction (rules T2, T12, V2, V3, V5, V6, R1, R3, R7; cases B36, B38,
+// B60, N15).
+#include "protocol/rank_machine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "protocol/stream_testing.h"
+#include "protocol/transaction_sink.h"
+
+namespace changeover::protocol {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+using namespace testing;
+using update::testing::all_tensors;
+using update::testing::Sent;
+using update::testing::toy_plan;
+using update::testing::toy_weights;
+using update::testing::ToyRank;
+
+Incarnation incarnation(uint8_t number) {
+  Incarnation value;
+  value.bytes.fill(number);
+  return value;
+}
+
+class RankMachineTest : public ::testing::Test {
+ protected:
+  explicit RankMachineTest(Mode mode = Mode::kJournal)
+      : rank_(mode),
+        sink_(*rank_.transaction),
+        machine_(options(mode), *rank_.transaction, rank_.fence) {
+    connect();
+  }
+  RankMachineOptions options(Mode mode) {
+    RankMachineOptions options;
+    options.hello.rank = {"a", 0};
+    options.hello.incarnation = incarnation(1);
+    options.hello.mode = mode;
+    options.hello.payload_bytes_max = 4096;
+    options.hello.metadata_bytes_max = 4096;
+    options.cache_policy = "flush";
+    options.on_commit = [this] {
+      ++commits_;
+      EXPECT_FALSE(rank_.fence.gate_open()) << "T12: before steps are let in";
+      return std::string("flushed 3 blocks");
+    };
+    return options;
+  }
+
+  void handle(const RankMachine::Event& event) {
+    machine_.handle(event, now_);
+    while (auto action = machine_.poll()) {
+      actions_.push_back(std::move(*action));
+    }
+  }
+  void receive(Message message) { handle(RankMachine::Received{std::move(message)}); }
+  void connect(uint8_t coordinator = 9) {
+    handle(RankMachine::Connected{});
+    receive(Welcome{incarnation(coordinator)});
+  }
+  void disconnect() { handle(RankMachine::Disconnected{{Code::kUnavailable, "reset by peer"}}); }
+  void wait(std::chrono::nanoseconds duration) {
+    now_ = now_ + duration;
+    handle(RankMachine::Tick{});
+  }
+
+  UpdateId id(uint64_t counter, uint8_t coordinator = 9) {
+    return {incarnation(coordinator), counter};
+  }
+  void begin(const UpdateId& id, int64_t version) {
+    Begin begin;
+    begin.id = id;
+    begin.version = {0, version};
+    begin.payload_bytes_max = begin.metadata_bytes_max = 2048;
+    begin.stream_id = id.counter;
+    version_ = version;
+    receive(begin);
+  }
+  std::vector<Sent> tensors(int64_t version) {
+    return all_tensors(rank_.plan, toy_weights(rank_.plan, static_cast<uint64_t>(version)));
+  }
+  // The first `bytes` of the stream reach the transaction, and its end the machine.
+  void stream(size_t bytes = SIZE_MAX, const Status& road = {}) {
+    const Bytes all = encode_stream(tensors(version_), 64, version_);
+    StreamReceiverOptions receiver_options;
+    receiver_options.version = version_;
+    receiver_options.payload_bytes_max = receiver_options.metadata_bytes_max = 4096;
+    StreamReceiver receiver(receiver_options, sink_);
+    handle(RankMachine::StreamStarted{});
+    feed(receiver, std::span(all).first(std::min(bytes, all.size())), 50);
+    if (!road.ok()) {
+      receiver.on_road_failure(road);
+    }
+    if (receiver.done()) {
+      handle(RankMachine::StreamEnded{receiver.result(), receiver.out_of_step(),
+                                      receiver.payload_bytes()});
+    }
+  }
+  void digest(const UpdateId& id) {
+    receive(SourceDigest{id, update::testing::version_digest(tensors(version_))});
+  }
+  void prepare(const UpdateId& update, int64_t version) {
+    begin(update, version);
+    stream();
+    digest(update);
+  }
+  void commit(const UpdateId& update, int64_t version) {
+    prepare(update, version);
+    receive(Decision{update, true, {}});
+    receive(Release{{0, version}});
+  }
+  std::vector<std::byte> cold(int64_t version) {
+    return rank_.cold(toy_weights(rank_.plan, static_cast<uint64_t>(version)));
+  }
+
+  template <typename T>
+  std::vector<T> sent() const {
+    std::vector<T> found;
+    for (const auto& action : actions_) {
+      const auto* send = std::get_if<RankMachine::Send>(&action);
+      if (send != nullptr && std::get_if<T>(&send->message)) {
+        found.push_back(std::get<T>(send->message));
+      }
+    }
+    return found;
+  }
+  template <typename T>
+  std::vector<T> actions() const {
+    std::vector<T> found;
+    for (const auto& action : actions_) {
+      if (const T* one = std::get_if<T>(&action)) {
+        found.push_back(*one);
+      }
+    }
+    return found;
+  }
+
+  ToyRank rank_;
+  TransactionSink sink_;
+  int commits_ = 0;
+  int64_t version_ = 0;
+  Instant now_{1'000'000'000};
+  std::vector<RankMachine::Action> actions_;
+  RankMachine machine_;
+};
+
+class InPlaceRankMachineTest : public RankMachineTest {
+ protected:
+  InPlaceRankMachineTest() : RankMachineTest(Mode::kInPlace) {}
+};
+
+TEST_F(RankMachineTest, AWholeUpdate) {
+  EXPECT_EQ(sent<Hello>().at(0).version, std::nullopt);
+  EXPECT_TRUE(sent<Hello>()[0].fenced);
+  prepare(id(1), 1);
+  EXPECT_EQ(sent<BeginReply>().at(0).kind, BeginKind::kReady);
+  ASSERT_EQ(sent<Vote>().size(), 1u);
+  EXPECT_TRUE(sent<Vote>()[0].ready && sent<Vote>()[0].wrote);
+  EXPECT_EQ(machine_.phase_text(), "prepared");
+  receive(Decision{id(1), true, {}});
+  const RankReport& report = sent<Finished>().at(0).report;
+  EXPECT_EQ(report.outcome, RankOutcome::kCommitted);
+  EXPECT_EQ(report.version, (VersionStamp{0, 1}));
+  EXPECT_EQ(rank_.memory.bytes(), cold(1));
+  EXPECT_EQ(machine_.updates_committed(), 1u);
+}
+
+TEST_F(RankMachineTest, BeginIsAnsweredAfterTheRankListens) {
+  begin(id(1), 1);
+  const auto is_open = [](const auto& action) {
+    return std::holds_alternative<RankMachine::OpenStream>(action);
+  };
+  const auto is_reply = [](const auto& action) {
+    const auto* send = std::get_if<RankMachine::Send>(&action);
+    return send != nullptr && std::holds_alternative<BeginReply>(send->message);
+  };
+  EXPECT_LT(std::find_if(actions_.begin(), actions_.end(), is_open),
+            std::find_if(actions_.begin(), actions_.end(), is_reply));
+}
+
+TEST_F(RankMachineTest, ARepeatedMessageGetsTheFirstAnswer) {
+  begin(id(1), 1);
+  begin(id(1), 1);
+  ASSERT_EQ(sent<BeginReply>().size(), 2u);
+  EXPECT_EQ(sent<BeginReply>()[1].kind, BeginKind::kReady);
+  EXPECT_EQ(actions<RankMachine::OpenStream>().size(), 1u);
+  stream();
+  digest(id(1));
+  receive(Decision{id(1), true, {}});
+  receive(Decision{id(1), true, {}});
+  receive(Decision{id(1), false, {Code::kAborted, "too late"}});
+  ASSERT_EQ(sent<Finished>().size(), 3u);
+  EXPECT_EQ(sent<Finished>()[2].report.outcome, RankOutcome::kCommitted);
+  EXPECT_EQ(commits_, 1);
+  begin(id(1), 1);
+  EXPECT_EQ(sent<BeginReply>().back().kind, BeginKind::kReady) << "of one id, also when it is over";
+  EXPECT_FALSE(rank_.transaction->is_open());
+}
+
+TEST_F(RankMachineTest, CaseB38_VersionsAreRefusedWithTheirNumbers) {
+  commit(id(1), 37);
+  for (int64_t stale : {0, 36}) {
+    begin(id(static_cast<uint64_t>(100 + stale)), stale);
+    EXPECT_EQ(sent<BeginReply>().back().kind, BeginKind::kRefused);
+    EXPECT_THAT(sent<BeginReply>().back().why.message(),
+                HasSubstr("stale: " + std::to_string(stale)));
+  }
+  begin(id(200), 37);
+  EXPECT_EQ(sent<BeginReply>().back().kind, BeginKind::kNeedDigest);
+  begin(id(201), 38);
+  EXPECT_EQ(sent<BeginReply>().back().kind, BeginKind::kReady);
+}
+
+TEST_F(RankMachineTest, T2_ARefusedBeginChangesNothing) {
+  commit(id(1), 5);
+  actions_.clear();
+  Begin large;
+  large.id = id(2);
+  large.version = {0, 6};
+  large.payload_bytes_max = 4097;
+  receive(large);
+  EXPECT_THAT(sent<BeginReply>().at(0).why.message(), HasSubstr("4097"));
+  large.id = id(3);
+  large.payload_bytes_max = 1;
+  large.metadata_bytes_max = 4097;
+  receive(large);
+  EXPECT_EQ(sent<BeginReply>().at(1).why.code(), Code::kExhausted);
+  begin(id(4, 8), 6);
+  EXPECT_EQ(sent<BeginReply>().at(2).kind, BeginKind::kRefused) << "not who welcomed it";
+  EXPECT_TRUE(actions<RankMachine::OpenStream>().empty());
+  EXPECT_TRUE(rank_.fence.open());
+  EXPECT_EQ(rank_.memory.bytes(), cold(5));
+}
+
+// Each way out of an update has its vote, and no more than that (V2).
+TEST_F(RankMachineTest, V2_OneVoteOnEveryWayOut) {
+  commit(id(1), 1);
+  const auto expect_one_no = [&](const char* why) {
+    ASSERT_EQ(sent<Vote>().size(), 1u) << why;
+    EXPECT_FALSE(sent<Vote>()[0].ready) << why;
+    EXPECT_FALSE(sent<Vote>()[0].error.ok()) << why;
+    ASSERT_EQ(sent<Finished>().size(), 1u) << why;
+    EXPECT_EQ(sent<Finished>()[0].report.outcome, RankOutcome::kRestored) << why;
+    EXPECT_EQ(rank_.memory.bytes(), cold(1)) << why;
+    EXPECT_TRUE(rank_.fence.open()) << why;
+    EXPECT_EQ(machine_.phase(), RankMachine::Phase::kIdle) << why;
+    actions_.clear();
+  };
+  actions_.clear();
+
+  begin(id(2), 2);  // R3: the road breaks
+  stream(600, {Code::kUnavailable, "connection reset"});
+  expect_one_no("road");
+
+  begin(id(3), 3);  // U2: other content than the source
+  stream();
+  receive(SourceDigest{id(3), Digest{}});
+  expect_one_no("digest");
+
+  begin(id(4), 4);  // the decision comes in the middle of the stream
+  stream(600);
+  receive(Decision{id(4), false, {Code::kAborted, "a/1 died"}});
+  EXPECT_EQ(actions<RankMachine::CloseStream>().size(), 1u);
+  expect_one_no("abort in the stream");
+
+  begin(id(5), 5);  // R7: no stream comes
+  wait(seconds(15));
+  EXPECT_THAT(sent<Vote>().at(0).error.message(), HasSubstr("waited 15000 ms"));
+  expect_one_no("no stream");
+
+  begin(id(6), 6);  // R7: no digest comes
+  stream();
+  wait(seconds(10));
+  EXPECT_THAT(sent<Vote>().at(0).error.message(), HasSubstr("digest of version 6"));
+  expect_one_no("no digest");
+
+  begin(id(7),
+        7);  // the publisher dies: it hears nothing, but asked later it gets the first answer
+  stream(600);
+  disconnect();
+  EXPECT_TRUE(sent<Vote>().empty());
+  EXPECT_EQ(rank_.memory.bytes(), cold(1));
+  connect();
+  receive(Decision{id(7), false, {}});
+  EXPECT_EQ(sent<Finished>().size(), 1u);
+  EXPECT_TRUE(rank_.fence.open());
+}
+
+TEST_F(RankMachineTest, R1_AFailureInTheStreamIsVotedAtItsEnd) {
+  commit(id(1), 1);
+  begin(id(2), 2);
+  actions_.clear();
+  std::vector<Sent> wrong = tensors(2);
+  wrong[1].spec.name = "nobody";
+  const Bytes all = encode_stream(wrong, 64, 2);
+  StreamReceiverOptions receiver_options;
+  receiver_options.version = 2;
+  receiver_options.payload_bytes_max = receiver_options.metadata_bytes_max = 4096;
+  StreamReceiver receiver(receiver_options, sink_);
+  EXPECT_EQ(feed(receiver, all, 50), all.size()) << "drained";
+  EXPECT_TRUE(sent<Vote>().empty());
+  handle(RankMachine::StreamEnded{receiver.result(), false, receiver.payload_bytes()});
+  EXPECT_THAT(sent<Vote>().at(0).error.message(), HasSubstr("nobody"));
+  EXPECT_EQ(sent<Finished>().at(0).report.bytes_received, receiver.payload_bytes());
+}
+
+TEST_F(InPlaceRankMachineTest, V3_AfterAFailedVoteNothingNewIsServed) {
+  commit(id(1), 1);
+  prepare(id(2), 2);
+  receive(Decision{id(2), false, {Code::kAborted, "a/1 voted no"}});
+  EXPECT_TRUE(rank_.fence.up());
+  EXPECT_EQ(sent<Finished>().back().report.outcome, RankOutcome::kFenced);
+  EXPECT_EQ(sent<Finished>().back().report.version, std::nullopt);
+  receive(Release{{0, 1}});
+  receive(Release{{0, 2}});
+  EXPECT_FALSE(rank_.fence.try_enter());
+  commit(id(3), 3);
+  EXPECT_TRUE(rank_.fence.open());
+}
+
+TEST_F(RankMachineTest, V5_StaysPreparedWithoutADecisionAndTakesItLate) {
+  commit(id(1), 1);
+  prepare(id(2), 2);
+  disconnect();
+  EXPECT_EQ(machine_.phase_text(), "in_doubt");
+  EXPECT_EQ(actions<RankMachine::UpdateEnded>().back().report.outcome, RankOutcome::kInDoubt);
+  wait(seconds(3600));
+  EXPECT_TRUE(rank_.transaction->prepared());
+  EXPECT_FALSE(rank_.fence.try_enter());
+  connect();
+  EXPECT_EQ(sent<Hello>().back().prepared, id(2));
+  receive(Decision{id(2), true, {}});
+  EXPECT_EQ(rank_.memory.bytes(), cold(2));
+}
+
+TEST_F(RankMachineTest, V5_ANewPublishersBeginEndsWhatWasOnlyPrepared) {
+  commit(id(1), 1);
+  prepare(id(2), 5);
+  disconnect();
+  connect(33);
+  begin(id(1, 33), 4);
+  EXPECT_EQ(sent<BeginReply>().back().kind, BeginKind::kRefused) << "older than what is prepared";
+  EXPECT_TRUE(rank_.transaction->prepared());
+  begin(id(2, 33), 5);
+  EXPECT_EQ(sent<BeginReply>().back().kind, BeginKind::kReady);
+  EXPECT_EQ(rank_.memory.bytes(), cold(1));
+  EXPECT_FALSE(rank_.fence.gate_open()) << "a peer may have finished version 5";
+  stream();
+  digest(id(2, 33));
+  receive(Decision{id(2, 33), true, {}});
+  EXPECT_EQ(rank_.memory.bytes(), cold(5));
+}
+
+TEST_F(RankMachineTest, V5_ThePublisherThatMadeItCannotBeginAnother) {
+  prepare(id(1), 1);
+  begin(id(2), 2);
+  EXPECT_EQ(sent<BeginReply>().back().kind, BeginKind::kRefused);
+  EXPECT_TRUE(rank_.transaction->prepared());
+  for (uint64_t i = 3; i < 30; ++i) {
+    begin(id(i), 2);  // refusals are remembered; they must not push out what is in doubt
+  }
+  wait(seconds(10));
+  EXPECT_EQ(sent<Vote>().size(), 2u) << "it asks again";
+  receive(Decision{id(1), true, {}});
+  EXPECT_EQ(sent<Finished>().back().report.outcome, RankOutcome::kCommitted);
+}
+
+TEST_F(RankMachineTest, V5_ANewPublisherFindsWhatWasFinished) {
+  prepare(id(1), 1);
+  receive(Decision{id(1), true, {}});
+  disconnect();
+  connect(33);
+  EXPECT_EQ(sent<Hello>().back().version, (VersionStamp{0, 1}));
+  EXPECT_FALSE(sent<Hello>().back().gate_open);
+  EXPECT_EQ(sent<Hello>().back().prepared, std::nullopt);
+  Begin same;
+  same.id = id(1, 33);
+  same.version = {0, 1};
+  same.digest = rank_.transaction->digest();
+  receive(same);
+  EXPECT_EQ(sent<BeginReply>().back().kind, BeginKind::kAlreadyThere);
+  receive(Release{{0, 1}});
+  EXPECT_TRUE(rank_.fence.open());
+}
+
+TEST_F(RankMachineTest, V6_FencedFromItsYesAndTheGateIsShutUntilTheRelease) {
+  commit(id(1), 1);
+  EXPECT_TRUE(rank_.fence.open());
+  prepare(id(2), 2);
+  EXPECT_TRUE(rank_.fence.up());
+  receive(Decision{id(2), true, {}});
+  EXPECT_FALSE(rank_.fence.up());
+  EXPECT_FALSE(rank_.fence.try_enter());
+  receive(Release{{0, 1}});
+  EXPECT_FALSE(rank_.fence.try_enter()) << "of another version";
+  now_ = now_ + seconds(2);
+  receive(Release{{0, 2}});
+  EXPECT_EQ(rank_.fence.try_enter(), (VersionStamp{0, 2}));
+  EXPECT_DOUBLE_EQ(machine_.last_report()->seconds.pause, 2.0);
+}
+
+TEST_F(RankMachineTest, T12_TheCommitHookRunsOnceAndIsReported) {
+  commit(id(1), 1);
+  EXPECT_EQ(commits_, 1);
+  EXPECT_EQ(sent<Finished>().at(0).report.cache_policy, "flush");
+  EXPECT_EQ(sent<Finished>()[0].report.cache_result, "flushed 3 blocks");
+  begin(id(2), 2);
+  stream(600, {Code::kUnavailable, "gone"});
+  EXPECT_EQ(commits_, 1) << "not for an update that failed";
+}
+
+TEST_F(RankMachineTest, R7_EveryWaitOfTheMachineHasADeadline) {
+  EXPECT_EQ(machine_.deadline(), Instant::never());
+  begin(id(1), 1);
+  EXPECT_EQ(machine_.deadline(), now_ + seconds(15));
+  stream();
+  EXPECT_EQ(machine_.deadline(), now_ + seconds(10));
+  digest(id(1));
+  EXPECT_EQ(machine_.deadline(), now_ + seconds(10));
+  wait(seconds(10));
+  EXPECT_EQ(machine_.phase(), RankMachine::Phase::kInDoubt);
+  EXPECT_EQ(machine_.deadline(), now_ + seconds(10)) << "it asks again";
+}
+
+// Case N15: the decision comes twice its deadline late; nobody guessed, and the next one commits.
+TEST_F(RankMachineTest, CaseN15_ALateDecisionIsHeldAndTheNextUpdateCommits) {
+  for (bool committed : {false, true}) {
+    const uint64_t counter = committed ? 20 : 10;
+    const auto number = static_cast<int64_t>(counter);
+    commit(id(counter), number);
+    prepare(id(counter + 1), number + 1);
+    wait(seconds(10));
+    wait(seconds(10));
+    EXPECT_TRUE(rank_.transaction->prepared());
+    receive(Decision{id(counter + 1), committed, {}});
+    EXPECT_EQ(rank_.memory.bytes(), cold(committed ? number + 1 : number));
+    commit(id(counter + 2), number + 2);
+    EXPECT_EQ(rank_.memory.bytes(), cold(number + 2));
+    EXPECT_TRUE(rank_.fence.open());
+  }
+}
+
+// Case B60, the machine's part: a step that never ends fails the update, and the old version stays.
+TEST_F(RankMachineTest, CaseB60_AnEndlessStepFailsTheUpdateAndTheOldVersionStays) {
+  commit(id(1), 1);
+  ASSERT_TRUE(rank_.fence.try_enter());
+  begin(id(2), 2);
+  stream();
+  EXPECT_EQ(sent<Vote>().back().error.code(), Code::kDeadline);
+  EXPECT_FALSE(sent<Vote>().back().wrote);
+  EXPECT_EQ(rank_.memory.bytes(), cold(1));
+  EXPECT_FALSE(rank_.fence.leave());
+  EXPECT_EQ(rank_.fence.try_enter(), (VersionStamp{0, 1}));
+}
+
+TEST_F(RankMachineTest, WhatMakesNoSenseEndsTheConnectionAndHarmsNothing) {
+  commit(id(1), 1);
+  actions_.clear();
+  receive(Welcome{incarnation(9)});
+  EXPECT_EQ(actions<RankMachine::CloseConnection>().size(), 1u);
+  connect();
+  receive(Vote{});
+  EXPECT_EQ(actions<RankMachine::CloseConnection>().size(), 2u);
+  handle(RankMachine::Connected{});
+  receive(Release{{0, 1}});
+  EXPECT_EQ(actions<RankMachine::CloseConnection>().size(), 3u) << "before the welcome";
+  connect();
+  begin(id(2), 2);
+  receive(Decision{id(2), true, {}});
+  EXPECT_EQ(actions<RankMachine::CloseConnection>().size(), 4u) << "commit without a vote";
+  EXPECT_EQ(rank_.memory.bytes(), cold(1));
+  EXPECT_TRUE(rank_.fence.open());
+  handle(RankMachine::Connected{});
+  receive(HelloRefused{{Code::kRefused, "job"}, false});
+  EXPECT_FALSE(actions<RankMachine::CloseConnection>().back().retry);
+}
+
+}  // namespace
+}  // namespace changeover::protocol
