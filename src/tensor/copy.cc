@@ -226,8 +226,11 @@ Status CompiledPiece::arrange(int64_t item) {
   for (int k = 0; k < loops_; ++k) {
     const Loop next = loop_[k];
     Loop* outer = merged > 0 ? &loop_[merged - 1] : nullptr;
-    if (outer != nullptr && outer->source_stride == next.extent * next.source_stride &&
-        outer->target_stride == next.extent * next.target_stride) {
+    int64_t source_step = 0;
+    int64_t target_step = 0;
+    if (outer != nullptr && multiply_add(next.extent, next.source_stride, 0, source_step) &&
+        multiply_add(next.extent, next.target_stride, 0, target_step) &&
+        outer->source_stride == source_step && outer->target_stride == target_step) {
       *outer = {outer->extent * next.extent, next.source_stride, next.target_stride};
     } else {
       loop_[merged++] = next;

@@ -1,7 +1,6 @@
 #include "tensor/copy.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -240,7 +239,7 @@ TEST(Packer, CaseB10_StridedTensorsArriveByValue) {
   const auto* data = reinterpret_cast<const std::byte*>(x);
   const auto expect = [](const Bytes& got, std::vector<uint8_t> wanted) {
     ASSERT_EQ(got.size(), wanted.size());
-    EXPECT_EQ(std::memcmp(got.data(), wanted.data(), wanted.size()), 0);
+    EXPECT_TRUE(std::ranges::equal(got, std::as_bytes(std::span(wanted))));
   };
   expect(pack_all({DType::kU8, {2}, {2}, data}), {0, 2});                    // x[::2]
   expect(pack_all({DType::kU8, {3, 2}, {1, 3}, data}), {0, 3, 1, 4, 2, 5});  // transposed
