@@ -102,7 +102,7 @@ TEST_F(MakeLoadPlan, ValuesThatMakeNoSenseAreRefused) {
   EXPECT_THAT(with("hidden_size", -120), HasSubstr("a dimension is not negative"));
   EXPECT_THAT(with("hidden_size", INT64_MAX), HasSubstr("embed_tokens"));
   EXPECT_THAT(with("num_hidden_layers", -1), HasSubstr("runs from 0 to -1"));
-  EXPECT_THAT(with("num_hidden_layers", 1'000'000'000), HasSubstr("count up at most 1000000"));
+  EXPECT_THAT(with("num_hidden_layers", 1'000'000'000), HasSubstr("count up at most 65536"));
   EXPECT_THAT(with("num_attention_heads", 0), HasSubstr("num_attention_heads"));
   EXPECT_THAT(with("num_key_value_heads", 0), HasSubstr("num_key_value_heads"));
   EXPECT_THAT(with("tie_word_embeddings", 1), HasSubstr("should be true or false"));

@@ -13,7 +13,7 @@
 namespace changeover::model {
 namespace {
 
-constexpr int64_t kLoopMax = 1'000'000;
+constexpr int64_t kLoopMax = 65536;
 
 Status invalid(std::string text) {
   return {Code::kInvalidArgument, text};

@@ -7,7 +7,7 @@
 namespace changeover::model {
 
 inline constexpr int32_t kTpSizeMax = 65536;
-inline constexpr size_t kPlanEntriesMax = 1'000'000;     // Of one kind: pieces, parameters, ...
+inline constexpr size_t kPlanEntriesMax = 1u << 19;      // Of one kind: pieces, parameters, ...
 inline constexpr uint64_t kGranulesMax = 1ull << 28;     // Bits of proof, over the whole plan.
 inline constexpr uint64_t kPlanBytesMax = 64ull << 20;   // Of a plan's JSON.
 inline constexpr uint64_t kConfigBytesMax = 4ull << 20;  // Of config.json and of a model file.

@@ -72,6 +72,15 @@ TEST(ProveLoadPlan, T4_AViewThatMeetsItselfIsRefused) {
   LoadPlan plan = two_halves();
   plan.pieces[0].target_view = {0, {{4, 1}, {3, 1}}};  // Equal strides.
   EXPECT_THAT(refusal(plan), HasSubstr("both fill"));
+  // Equal strides whose extents share a divisor look like disjoint blocks of it.
+  LoadPlan blocks = two_halves();
+  blocks.parameters[0].shape = {16};
+  blocks.pieces.pop_back();
+  blocks.sources.pop_back();
+  blocks.pieces[0].source_view = {0, {{4, 1}, {2, 1}}};
+  blocks.pieces[0].target_view = {0, {{4, 1}, {2, 1}}};
+  blocks.paddings = {{0, {4, {{12, 1}}}}};
+  EXPECT_THAT(refusal(blocks), HasSubstr("both fill element [1]"));
   plan.pieces[0].target_view = {0, {{4, 2}, {3, 1}}};  // A stride shorter than the run.
   EXPECT_THAT(refusal(plan), HasSubstr("both fill element [0, 2]"));
   plan.pieces[0].target_view = {0, {{4, 0}, {3, 1}}};
