@@ -33,7 +33,7 @@ struct ReferenceRankOptions {
   // The least time from the start of one step to the start of the next.
   std::chrono::nanoseconds step_interval = std::chrono::milliseconds(20);
   // Bytes a step reads at most; a larger rank is read in turns, evenly spread over all parameters.
-  uint64_t step_bytes_max = 8ull << 20;
+  uint64_t step_bytes_max = 4ull << 20;
   // file: only: return from run() once the stream was received, instead of stepping on.
   bool once = false;
 };

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -21,6 +22,11 @@ namespace {
 constexpr std::chrono::milliseconds kDigestGuardWait(200);
 constexpr int kDigestTries = 3;
 constexpr std::chrono::hours kFileReceiveTimeout(1);  // a file has its own deadlines
+
+// Phases of an update in which nobody writes into live memory.
+bool stands_still(std::string_view phase) {
+  return phase == "idle" || phase == "disconnected" || phase == "in_doubt";
+}
 
 class Rank final : public ReferenceRank {
  public:
@@ -64,6 +70,7 @@ class Rank final : public ReferenceRank {
   os::SystemClock clock_;
   os::Doorbell stop_;
   os::Doorbell received_;
+  std::atomic<bool> receiving_file_ = false;
   mutable std::mutex loop_mutex_;
   std::unique_ptr<StepLoop> loop_;
 };
@@ -120,6 +127,7 @@ Status Rank::start_steps() {
 // a request to stop is heard meanwhile.
 Status Rank::receive_file() {
   std::optional<Result<RankReport>> report;
+  receiving_file_ = true;
   std::thread receiver([&] {
     report.emplace(parts_.subscriber->receive(kFileReceiveTimeout));
     received_.ring();
@@ -130,6 +138,7 @@ Status Rank::receive_file() {
     parts_.subscriber->stop();
   }
   receiver.join();
+  receiving_file_ = false;
   if (!report->ok()) {
     return polled[1].revents & POLLIN ? Status() : report->status();
   }
@@ -180,7 +189,7 @@ std::optional<AdminDigests> Rank::digests_now(Status& why_not) {
     return held;
   }
   const RankStatus before = status();
-  if (before.phase == "receiving") {
+  if (receiving_file_ || !stands_still(before.phase)) {
     why_not = {Code::kTryLater,
                "an update is being received, the live bytes are changing: ask "
                "again when it has ended"};
@@ -191,7 +200,7 @@ std::optional<AdminDigests> Rank::digests_now(Status& why_not) {
   held.fenced = true;
   held.fence_reason = guard.status().message();
   const RankStatus after = status();
-  if (after.phase != before.phase || after.version != before.version ||
+  if (receiving_file_ || after.phase != before.phase || after.version != before.version ||
       after.updates_committed != before.updates_committed ||
       after.updates_aborted != before.updates_aborted) {
     why_not = {Code::kTryLater, "an update began while the live bytes were read: ask again"};

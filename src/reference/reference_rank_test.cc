@@ -120,8 +120,12 @@ TEST_F(ReferenceRankTest, DigestsAreOfTheBytesItHolds) {
   EXPECT_TRUE(fenced->fenced);
   EXPECT_EQ(fenced->fence_reason, "waiting for release");
   EXPECT_NE(fenced->parameters[0].digest, served->parameters[0].digest);
-  subscriber_->fence_as("receiving", "receiving version 5");
-  EXPECT_EQ(parse_digests_reply(ask("digests")).status().code(), Code::kTryLater);
+  for (const std::string phase : {"receiving", "received", "prepared"}) {
+    subscriber_->fence_as(phase, "receiving version 5");
+    EXPECT_EQ(parse_digests_reply(ask("digests")).status().code(), Code::kTryLater) << phase;
+  }
+  subscriber_->fence_as("in_doubt", "in doubt about version 5");
+  EXPECT_TRUE(parse_digests_reply(ask("digests")).ok());
 }
 
 TEST_F(ReferenceRankTest, StatusStepsAndReportAreAnswered) {
@@ -174,6 +178,8 @@ TEST_F(ReferenceRankTest, AFileThatNeverComesDoesNotKeepTheRankFromStopping) {
   make();
   subscriber_->receive_blocks = true;
   run();
+  EXPECT_TRUE(eventually(
+      [&] { return parse_digests_reply(ask("digests")).status().code() == Code::kTryLater; }));
   end();
   EXPECT_TRUE(result_.ok()) << result_.to_string();
 }
