@@ -46,6 +46,16 @@ void Coordinator::on(const StartUpdate& event, Instant now) {
   }
   request_ = event.request;
   started_at_ = now;
+  if (newest_ && request_.version < *newest_) {
+    update_.clear();
+    stream_ = {};
+    finish_update({Code::kRefused, "version " + std::to_string(request_.version.version) +
+                                       " was passed over: this publisher has offered version " +
+                                       std::to_string(newest_->version) + " (rule U5)"},
+                  now);
+    return;
+  }
+  newest_ = request_.version;
   begin_update(now);
 }
 

@@ -201,6 +201,7 @@ class Coordinator {
   Step step_ = Step::kIdle;
   UpdateId id_;
   UpdateRequest request_;
+  std::optional<VersionStamp> newest_;  // ever offered by this publisher (rule U5)
   std::map<std::string, Engine> update_;
   StreamEnded stream_;
   Status failure_;  // of the stream as a whole
