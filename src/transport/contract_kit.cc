@@ -17,6 +17,7 @@ namespace changeover::transport {
 
 namespace {
 
+const os::SystemClock kClock;  // stateless; outlives the readers, which may outlive the kit
 const std::string kPublisher = "the test's publisher";
 
 Result<std::pair<os::Fd, os::Fd>> connect_tcp(const std::string& host) {
@@ -62,18 +63,18 @@ Status Kit::make_sender() {
     sender_ = std::move(road);
   } else if (options_.road == RoadKind::kShm) {
     ShmSendOptions shm{options_.slots, options_.slot_bytes, options_.stall_limit};
-    CHANGEOVER_TRY_ASSIGN(std::unique_ptr<ShmSendRoad> road, ShmSendRoad::create(shm, clock_));
+    CHANGEOVER_TRY_ASSIGN(std::unique_ptr<ShmSendRoad> road, ShmSendRoad::create(shm, kClock));
     attach_ = [raw = road.get()](uint32_t i, os::Fd end) {
       return raw->attach(i, std::move(end), in(std::chrono::seconds(5)));
     };
     sender_ = std::move(road);
   } else {
-    auto road = std::make_unique<TcpSendRoad>(TcpSendOptions{options_.stall_limit}, clock_);
+    auto road = std::make_unique<TcpSendRoad>(TcpSendOptions{options_.stall_limit}, kClock);
     attach_ = [raw = road.get()](uint32_t i, os::Fd end) { return raw->attach(i, std::move(end)); };
     sender_ = std::move(road);
   }
   if (options_.faulty) {
-    sender_ = std::make_unique<FaultySendRoad>(std::move(sender_), FaultPlan{}, clock_);
+    sender_ = std::make_unique<FaultySendRoad>(std::move(sender_), FaultPlan{}, kClock);
   }
   return {};
 }
@@ -108,14 +109,14 @@ Result<std::unique_ptr<ReceiveRoad>> Kit::open_reader(uint32_t i) {
     CHANGEOVER_TRY_ASSIGN(reader, FileReceiveRoad::create(path_));
   } else if (options_.road == RoadKind::kShm) {
     CHANGEOVER_TRY_ASSIGN(reader, ShmReceiveRoad::create(std::move(reader_ends_[i]), kPublisher,
-                                                         clock_, in(std::chrono::seconds(5))));
+                                                         kClock, in(std::chrono::seconds(5))));
   } else {
     CHANGEOVER_TRY_ASSIGN(reader,
-                          TcpReceiveRoad::create(std::move(reader_ends_[i]), kPublisher, clock_));
+                          TcpReceiveRoad::create(std::move(reader_ends_[i]), kPublisher, kClock));
   }
   if (options_.faulty) {
     CHANGEOVER_TRY_ASSIGN(reader,
-                          FaultyReceiveRoad::create(std::move(reader), FaultPlan{}, clock_));
+                          FaultyReceiveRoad::create(std::move(reader), FaultPlan{}, kClock));
   }
   return reader;
 }

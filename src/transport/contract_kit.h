@@ -49,7 +49,6 @@ class Kit {
   Status make_sender();
 
   KitOptions options_;
-  os::SystemClock clock_;
   std::vector<uint32_t> all_;
   std::vector<os::Fd> reader_ends_;
   std::unique_ptr<SendRoad> sender_;
