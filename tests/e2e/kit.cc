@@ -39,9 +39,10 @@ TemporaryFolder::~TemporaryFolder() {
 }
 
 Model::Model(bool tp_any, bool tied) {
+  path_ = folder_.emplace().path();
   const int heads = tp_any ? 4 : 6;
   const int kv_heads = tp_any ? 4 : 3;
-  std::ofstream(folder_.path() / "config.json")
+  std::ofstream(path_ / "config.json")
       << R"({"architectures":["LlamaForCausalLM"],"torch_dtype":"bfloat16",)"
       << R"("hidden_size":24,"intermediate_size":36,"num_hidden_layers":2,"vocab_size":50,)"
       << R"("head_dim":4,"num_attention_heads":)" << heads << R"(,"num_key_value_heads":)"
@@ -51,11 +52,17 @@ Model::Model(bool tp_any, bool tied) {
   }
 }
 
+Model::Model(const std::filesystem::path& folder) : path_(folder) {
+  for (const Source& source : plan(0, 1).sources) {
+    specs_.push_back(source.spec);
+  }
+}
+
 LoadPlan Model::plan(int rank, int tp) const {
   PlanOptions options;
   options.tp_rank = rank;
   options.tp_size = tp;
-  return must(make_load_plan(folder_.path(), options));
+  return must(make_load_plan(path_, options));
 }
 
 std::vector<std::vector<std::byte>>& Model::memory(int64_t version) const {
@@ -87,7 +94,7 @@ std::unique_ptr<TensorSource> Model::source(int64_t version, bool may_change) co
 }
 
 std::vector<Digest> Model::expected(int64_t version, int rank, int tp) const {
-  const auto file = folder_.path() / ("v" + std::to_string(version) + ".safetensors");
+  const auto file = path_ / ("v" + std::to_string(version) + ".safetensors");
   must(write_safetensors(file, tensors(version), {}));
   auto checkpoint = must(Checkpoint::open(file));
   return live_digests(*must(cold_load(plan(rank, tp), *checkpoint)));

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ class TemporaryFolder {
 class Model {
  public:
   explicit Model(bool tp_any = false, bool tied = true);
+  // The model of another process.
+  explicit Model(const std::filesystem::path& folder);
 
   LoadPlan plan(int rank, int tp) const;
   // Version `version`'s weights: every byte depends on version, tensor and place.
@@ -41,14 +44,15 @@ class Model {
   std::unique_ptr<TensorSource> source(int64_t version, bool may_change = false) const;
   // The digests a cold load of that version gives this rank.
   std::vector<Digest> expected(int64_t version, int rank, int tp) const;
-  const std::filesystem::path& folder() const { return folder_.path(); }
+  const std::filesystem::path& folder() const { return path_; }
   uint64_t payload_bytes() const;
   uint64_t largest_tensor_bytes() const;
   // The memory behind tensors(version).
   std::vector<std::vector<std::byte>>& memory(int64_t version) const;
 
  private:
-  TemporaryFolder folder_;
+  std::optional<TemporaryFolder> folder_;
+  std::filesystem::path path_;
   std::vector<TensorSpec> specs_;
   mutable std::map<int64_t, std::vector<std::vector<std::byte>>> memory_;
 };
