@@ -220,6 +220,7 @@ void RankDriver::open_stream(const protocol::RankMachine::OpenStream& open) {
   options.payload_bytes_max = payload_ceiling(parts_.options);
   options.metadata_bytes_max = parts_.options.metadata_bytes_max;
   receiver_.emplace(options, sink_);
+  streaming_ = true;
   Status status;
   if (!road_) {
     auto road =
@@ -277,6 +278,7 @@ void RankDriver::end_stream() {
   const protocol::RankMachine::StreamEnded event{receiver_->result(), receiver_->out_of_step(),
                                                  receiver_->payload_bytes()};
   receiver_.reset();
+  streaming_ = false;
   if (!drained_) {
     feed(event);
   }
@@ -288,6 +290,7 @@ void RankDriver::end_stream() {
 void RankDriver::drop_road() {
   inbox_.set_road(nullptr);
   receiver_.reset();
+  streaming_ = false;
   if (road_) {
     road_->close();
     road_.reset();

@@ -2,6 +2,7 @@
 // between, messages out. One thread at a time drives it; status() from any.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -45,6 +46,8 @@ class RankDriver {
   void wait(Instant until);
   // Does it. A report when an update ended here; an error when the publisher refused this rank.
   Result<std::optional<RankReport>> turn();
+  // Any thread: turn() is busy with a stream and may be for long.
+  bool streaming() const { return streaming_; }
   // No update is in progress.
   bool idle() const { return machine_.phase() == protocol::RankMachine::Phase::kIdle; }
   // Any thread: turn() returns soon, now and ever after.
@@ -85,6 +88,7 @@ class RankDriver {
   protocol::TransactionSink sink_;
   std::optional<protocol::StreamReceiver> receiver_;  // While there is a stream to receive.
   UpdateId stream_update_;
+  std::atomic<bool> streaming_{false};
   bool started_ = false;  // The stream's first byte is here.
   bool drained_ = false;  // The machine left the stream: received, but of no interest.
   Instant progress_due_;

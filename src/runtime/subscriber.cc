@@ -249,11 +249,14 @@ std::optional<RankReport> SubscriberImpl::last_report() const {
 
 Result<std::unique_ptr<Subscriber::Reload>> SubscriberImpl::begin_reload(
     std::optional<VersionStamp> version) {
-  if (const std::string phase = status().phase; phase != "idle" && phase != "disconnected") {
-    return Status(Code::kRefused,
-                  "an update is open here (" + phase + "): reload when it has ended (rule T9)");
+  const Status busy(Code::kRefused, "an update is open here: reload when it has ended (rule T9)");
+  if (driver_ && driver_->streaming()) {
+    return busy;  // Not waited for: it may take long.
   }
   const std::lock_guard lock(driving_);
+  if (driver_ && !driver_->idle()) {
+    return busy;
+  }
   CHANGEOVER_TRY(transaction_->begin_reload(version));
   return std::unique_ptr<Reload>(std::make_unique<ReloadImpl>(*this));
 }

@@ -1,0 +1,86 @@
+#include "runtime/waiting_fence.h"
+
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace changeover::runtime {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+class WaitingFenceTest : public testing::Test {
+ protected:
+  void open(int64_t version) {
+    fence_.state().publish(VersionStamp{0, version});
+    fence_.state().lower();
+    fence_.state().open_gate();
+    fence_.wake_readers();
+  }
+  os::SystemClock clock_;
+  WaitingFence fence_{20ms, clock_};
+};
+
+TEST_F(WaitingFenceTest, T7_StartsFencedAndSaysWhy) {
+  const auto guard = fence_.acquire(0ns);
+  EXPECT_EQ(guard.status().code(), Code::kRefused);
+  EXPECT_THAT(guard.status().message(), HasSubstr("version"));
+}
+
+TEST_F(WaitingFenceTest, AReaderThatWaitsIsWokenByTheOpening) {
+  Result<Fence::Guard> got = Status(Code::kDeadline, "not yet");
+  std::thread reader([&] { got = fence_.acquire(10s); });
+  open(4);
+  reader.join();
+  ASSERT_TRUE(got.ok()) << got.status().to_string();
+  EXPECT_EQ(got->version(), (VersionStamp{0, 4}));
+}
+
+TEST_F(WaitingFenceTest, T7_RaisingWaitsForTheStepInside) {
+  WaitingFence patient(10s, clock_);
+  patient.state().publish(VersionStamp{0, 1});
+  patient.state().lower();
+  patient.state().open_gate();
+  auto step = patient.acquire(0ns);
+  ASSERT_TRUE(step.ok());
+  Status raised(Code::kDeadline, "not yet");
+  std::thread writer([&] {
+    raised = patient.raise_and_drain(update::FenceReason::kReceiving, {0, 2});
+  });
+  while (!patient.up()) {
+    std::this_thread::yield();
+  }
+  EXPECT_FALSE(patient.acquire(0ns).ok()) << "nobody enters behind a raised fence";
+  step->release();
+  writer.join();
+  EXPECT_TRUE(raised.ok()) << raised.to_string();
+}
+
+TEST_F(WaitingFenceTest, T7_CaseB60_AnEndlessStepIsADeadlineAndTheFenceIsAsItWas) {
+  open(1);
+  auto endless = fence_.acquire(0ns);
+  ASSERT_TRUE(endless.ok());
+  const Status status = fence_.raise_and_drain(update::FenceReason::kReceiving, {0, 2});
+  EXPECT_EQ(status.code(), Code::kDeadline);
+  EXPECT_THAT(status.message(), HasSubstr("1 step(s) still inside"));
+  EXPECT_TRUE(fence_.acquire(0ns).ok());
+}
+
+TEST_F(WaitingFenceTest, AGuardMovesAndReleasesOnce) {
+  open(1);
+  auto first = fence_.acquire(0ns);
+  Fence::Guard moved = std::move(*first);
+  first->release();
+  EXPECT_EQ(fence_.state().readers(), 1u);
+  Fence::Guard other;
+  other = std::move(moved);
+  EXPECT_EQ(fence_.state().readers(), 1u);
+  other.release();
+  other.release();
+  EXPECT_EQ(fence_.state().readers(), 0u);
+}
+
+}  // namespace
+}  // namespace changeover::runtime
