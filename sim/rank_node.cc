@@ -171,28 +171,29 @@ void RankNode::connect() {
   }
   process_->link = link;
   Link::Callbacks callbacks;
-  // Each callback is of this link and this process; a later link replaces them.
-  callbacks.on_message = [this, link](protocol::Message message) {
-    guarded([this, link, message = std::move(message)] {
-      if (process_->link == link) {
+  // Each callback is of this link and this process; a later link replaces them. They name the link
+  // and do not hold it: it holds them.
+  callbacks.on_message = [this, id = link->id()](protocol::Message message) {
+    guarded([this, id, message = std::move(message)] {
+      if (is_link(id)) {
         on_message(message);
       }
     })();
   };
-  callbacks.on_data = [this, link](uint64_t stream, std::vector<std::byte> bytes) {
-    guarded([this, link, stream, bytes = std::move(bytes)] {
-      if (process_->link == link) {
+  callbacks.on_data = [this, id = link->id()](uint64_t stream, std::vector<std::byte> bytes) {
+    guarded([this, id, stream, bytes = std::move(bytes)] {
+      if (is_link(id)) {
         process_->data.push_back({stream, bytes});
         on_data();
       }
     })();
   };
-  callbacks.on_closed = [this, link](Status why) {
-    guarded([this, link, why] {
-      if (process_->link != link) {
+  callbacks.on_closed = [this, id = link->id()](Status why) {
+    guarded([this, id, why] {
+      if (!is_link(id)) {
         return;
       }
-      link->detach(End::kRank);
+      process_->link->detach(End::kRank);
       process_->link = nullptr;
       handle(RankMachine::Disconnected{why});
       world_.scheduler.after(world_.delay(milliseconds(20), milliseconds(400)),

@@ -78,6 +78,7 @@ class RankNode {
   // Runs `what` for this process alone, and not while it is stopped; then pumps.
   std::function<void()> guarded(std::function<void()> what);
   void connect();
+  bool is_link(uint64_t id) const { return process_->link && process_->link->id() == id; }
   void handle(const protocol::RankMachine::Event& event);
   void pump();
   void act(const protocol::RankMachine::Action& action);
