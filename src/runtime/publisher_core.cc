@@ -1,5 +1,8 @@
 #include "runtime/publisher_core.h"
 
+#include <chrono>
+#include <future>
+#include <memory>
 #include <utility>
 
 #include "control/codec.h"
@@ -31,7 +34,14 @@ PublisherCore::PublisherCore(const PublisherOptions& options, const Incarnation&
       peers_max_(peers_max),
       coordinator_(coordinator_options(options, incarnation)) {}
 
+// What was sent last still goes out: without its release a rank would hold the new version and not
+// serve it. Each round lets the loop run what was posted before it, a write at a time.
 PublisherCore::~PublisherCore() {
+  for (int round = 0; listener_ != nullptr && round < 4; ++round) {
+    auto ran = std::make_shared<std::promise<void>>();  // Shared: the wait may end first.
+    loop_.post([ran] { ran->set_value(); });
+    (void)ran->get_future().wait_for(std::chrono::seconds(1));
+  }
   loop_.stop();
 }
 
