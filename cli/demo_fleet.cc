@@ -30,8 +30,9 @@ void read_status(const Json& json, RankView& view) {
   view.version = version_of(json, "version");
   view.fenced = json.value("fenced", false);
   view.fence_reason = json.value("fence_reason", "");
-  view.serving = json.value("gate_open", false);
   const Json steps = json.value("steps", Json::object());
+  view.waiting_for = steps.value("waiting_for", "");
+  view.serving = json.value("gate_open", false) && view.waiting_for.empty();
   view.steps = steps.value("run", uint64_t{0});
   view.steps_mixed = steps.value("mixed", uint64_t{0});
   for (const Json& pause : steps.value("pauses", Json::array())) {
@@ -52,8 +53,9 @@ std::string state_text(const RankView& view) {
   if (view.fenced) {
     return coloured("fenced: " + printable(view.fence_reason), Colour::kYellow, stdout);
   }
-  return view.serving ? coloured("serving", Colour::kGreen, stdout)
-                      : coloured("pending: its engine is not whole", Colour::kYellow, stdout);
+  return view.serving
+             ? coloured("serving", Colour::kGreen, stdout)
+             : coloured("pending: " + printable(view.waiting_for), Colour::kYellow, stdout);
 }
 
 }  // namespace
@@ -118,11 +120,19 @@ void Fleet::look() {
       view.serving = false;
       continue;
     }
-    const auto reply =
-        admin_request(admin(i), R"({"request":"status"})", std::chrono::milliseconds(500));
+    const auto reply = admin_request(admin(i), R"({"format":1,"request":"status"})",
+                                     std::chrono::milliseconds(500));
     const Json json = reply.ok() ? Json::parse(*reply, nullptr, false) : Json();
     if (json.is_object() && json.value("ok", false)) {
       read_status(json, view);
+    }
+  }
+  // Rank 0 conducts the steps of its engine, so it knows first why there are none.
+  for (RankView& view : views_) {
+    const RankView& conductor = views_[index_of(view.engine, 0)];
+    if (view.serving && !conductor.serving) {
+      view.serving = false;
+      view.waiting_for = conductor.waiting_for;
     }
   }
 }

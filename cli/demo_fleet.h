@@ -32,7 +32,8 @@ struct RankView {
   std::optional<int64_t> version;
   bool fenced = false;
   std::string fence_reason;
-  bool serving = false;  // Steps may run.
+  bool serving = false;     // Steps run.
+  std::string waiting_for;  // Why no step runs.
   uint64_t steps = 0;
   uint64_t steps_mixed = 0;
   std::optional<int64_t> steps_on;      // The version of the last step that began a new version.

@@ -21,12 +21,14 @@ bool same(const RankStatus& a, const RankStatus& b) {
          a.updates_committed == b.updates_committed && a.updates_aborted == b.updates_aborted;
 }
 
-std::string state_text(const RankStatus& status, const std::string& from) {
+std::string state_text(const RankStatus& status, const std::string& waiting_for,
+                       const std::string& from) {
   const std::string held =
       status.version ? "version " + version_text(status.version) : std::string("no version");
-  std::string text = status.gate_open ? "serving " + held
-                     : status.fenced  ? fmt::format("fenced, {}: {}", held, status.fence_reason)
-                                      : fmt::format("{}, no steps yet", held);
+  std::string text = status.fenced ? fmt::format("fenced, {}: {}", held, status.fence_reason)
+                     : status.gate_open && waiting_for.empty()
+                         ? "serving " + held
+                         : fmt::format("{}, no steps: {}", held, waiting_for);
   text += status.connected ? ", connected to " + from : ", waiting for a publisher at " + from;
   return text;
 }
@@ -56,10 +58,10 @@ void RankPrinter::run() {
 
 void RankPrinter::look() {
   RankStatus status = rank_.status();
-  if (last_ && same(*last_, status)) {
+  StepStatus steps = rank_.steps();
+  if (last_ && same(*last_, status) && last_waiting_for_ == steps.waiting_for) {
     return;
   }
-  const uint64_t steps = rank_.steps().run;
   const bool failed =
       !status.last_error.ok() && (!last_ || last_->updates_aborted != status.updates_aborted);
   if (failed && !json_) {
@@ -67,14 +69,17 @@ void RankPrinter::look() {
         coloured("update failed: ", Colour::kRed, stdout) + printable(status.last_error.message()),
         status, steps);
   }
-  print(state_text(status, from_), status, steps);
+  print(state_text(status, steps.waiting_for, from_), status, steps);
   last_ = std::move(status);
+  last_waiting_for_ = std::move(steps.waiting_for);
 }
 
-void RankPrinter::print(const std::string& text, const RankStatus& status, uint64_t steps) const {
+void RankPrinter::print(const std::string& text, const RankStatus& status,
+                        const StepStatus& steps) const {
   const std::chrono::duration<double> age = std::chrono::steady_clock::now() - start_;
   if (!json_) {
-    fmt::print("{:7.1f} s  {}  {} ({} steps)\n", age.count(), status.rank.to_text(), text, steps);
+    fmt::print("{:7.1f} s  {}  {} ({} steps)\n", age.count(), status.rank.to_text(), text,
+               steps.run);
   } else {
     nlohmann::ordered_json json = {{"format", 1},
                                    {"seconds", age.count()},
@@ -89,7 +94,8 @@ void RankPrinter::print(const std::string& text, const RankStatus& status, uint6
                                    {"updates_committed", status.updates_committed},
                                    {"updates_aborted", status.updates_aborted},
                                    {"last_error", status.last_error.message()},
-                                   {"steps", steps}};
+                                   {"steps", steps.run},
+                                   {"waiting_for", steps.waiting_for}};
     if (status.version) {
       json["epoch"] = status.version->epoch;
       json["version"] = status.version->version;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include <changeover/reference_rank.h>
+#include <changeover/steps.h>
 #include <changeover/subscriber.h>
 
 namespace changeover::cli {
@@ -25,13 +26,14 @@ class RankPrinter {
  private:
   void run();
   void look();
-  void print(const std::string& text, const RankStatus& status, uint64_t steps) const;
+  void print(const std::string& text, const RankStatus& status, const StepStatus& steps) const;
 
   const ReferenceRank& rank_;
   const std::string from_;
   const bool json_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::optional<RankStatus> last_;
+  std::string last_waiting_for_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;

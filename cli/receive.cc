@@ -51,6 +51,13 @@ Result<ReferenceRankOptions> rank_options(const ReceiveArguments& arguments, End
   return options;
 }
 
+// A file that ends early is bad input, not a peer that went away; and the file is named.
+Status of_recording(const Status& status, const std::string& path) {
+  const Code code = status.code() == Code::kUnavailable ? Code::kCorrupt : status.code();
+  const Status renamed(code, status.message());
+  return status.message().find(path) == std::string::npos ? renamed.with_context(path) : renamed;
+}
+
 }  // namespace
 
 int run(const ReceiveArguments& arguments) {
@@ -62,7 +69,8 @@ int run(const ReceiveArguments& arguments) {
   if (!mode.ok()) {
     return fail_usage("--mode: " + mode.status().message());
   }
-  auto options = rank_options(arguments, std::move(*from), *mode);
+  const Endpoint recording = *from;
+  auto options = rank_options(arguments, recording, *mode);
   if (!options.ok()) {
     return fail(options.status(), arguments.json);
   }
@@ -81,6 +89,9 @@ int run(const ReceiveArguments& arguments) {
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   running = nullptr;
+  if (recording.kind == Endpoint::Kind::kFile && !status.ok()) {
+    status = of_recording(status, recording.name);
+  }
   if (!status.ok()) {
     return fail(status, arguments.json);
   }
