@@ -10,7 +10,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr uint64_t kSeeds = 150;
+constexpr uint64_t kSeeds = 100;
 
 void check(const Simulation& simulation) {
   const std::set<uint64_t> alive = simulation.alive();

@@ -41,9 +41,12 @@ class WholeEngineTest : public ToyTest, public testing::WithParamInterface<const
   void open_publisher() {
     PublisherOptions options;
     options.job = job_;
-    options.endpoint = std::string(GetParam()) == "tcp"
-                           ? *Endpoint::parse("tcp:127.0.0.1:0")
-                           : *Endpoint::parse("shm:test-" + job_.substr(0, 16));
+    options.endpoint = endpoint_;
+    if (endpoint_ == Endpoint{}) {  // Else as before: its ranks dial there.
+      options.endpoint = std::string(GetParam()) == "tcp"
+                             ? *Endpoint::parse("tcp:127.0.0.1:0")
+                             : *Endpoint::parse("shm:test-" + job_.substr(0, 16));
+    }
     auto publisher = Publisher::open(options);
     ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
     publisher_ = std::move(publisher).take();
@@ -182,6 +185,20 @@ TEST_P(WholeEngineTest, StepsGoOnWithoutAPublisher) {
   EXPECT_TRUE(eventually([&] { return ranks_[2]->steps().run > run + 20; }))
       << ranks_[0]->steps().waiting_for;
   verify_all(1);
+}
+
+TEST_P(WholeEngineTest, V6_APublisherThatEndsAtOnceStillReleasesItsRanks) {
+  for (int64_t version = 1; version <= 4; ++version) {
+    open_publisher();
+    for (int rank = 0; version == 1 && rank < kRanks; ++rank) {
+      start(rank);
+    }
+    publish(version);
+    publisher_.reset();
+    for (int rank = 0; rank < kRanks; ++rank) {
+      EXPECT_TRUE(steps_on(rank, version)) << ranks_[rank]->steps().waiting_for;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Roads, WholeEngineTest, testing::Values("shm", "tcp"),
