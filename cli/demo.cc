@@ -31,6 +31,7 @@ namespace {
 
 constexpr int64_t kVersionKilled = 3;
 constexpr int64_t kVersionLast = 5;
+constexpr uint64_t kStepsBetween = 25;  // Steps that are seen on a version before the next one.
 constexpr auto kWait = std::chrono::seconds(60);
 
 volatile std::sig_atomic_t interrupted = 0;
@@ -138,6 +139,16 @@ class Demo {
     return {Code::kDeadline, "waited a minute for ranks that " + what};
   }
 
+  // The ranks go on serving for a while.
+  Status wait_for_steps() {
+    const uint64_t enough = fleet_->views()[0].steps + kStepsBetween;
+    return wait_for_ranks(
+        [&](const RankView& view) {
+          return view.engine != "a" || view.rank != 0 || view.steps >= enough;
+        },
+        "step on");
+  }
+
   Status start_trainer() {
     TrainerOptions options;
     options.model = arguments_.model;
@@ -238,6 +249,7 @@ class Demo {
     CHANGEOVER_TRY(wait_for_ranks(
         [&](const RankView& view) { return view.serving && view.steps_on == version; },
         fmt::format("step on version {}", version)));
+    CHANGEOVER_TRY(wait_for_steps());
     screen_.say(
         fmt::format("version {}{}: {} to every rank; {}", version,
                     version == 1 ? "" : " (synthetic: a small seeded change)", figures(report),
@@ -256,8 +268,9 @@ class Demo {
           if (view.engine == "a") {
             return view.serving && view.steps_on == kVersionKilled;
           }
-          const bool held =
-              restored ? !view.fenced && view.version == kVersionKilled - 1 : view.fenced;
+          // In place, a rank that no byte had reached yet is whole and needs no fence.
+          const bool whole = !view.fenced && view.version == kVersionKilled - 1;
+          const bool held = whole || (!restored && view.fenced);
           return !view.alive || (held && !view.serving);
         },
         "end version 3 as they should"));
