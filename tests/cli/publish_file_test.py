@@ -31,13 +31,14 @@ class PublishFile(CommandTest):
         self.assert_ok(*self.publish())
         self.assertEqual(self.names(), [["b", "a", "s", "c"]])
 
-    def test_bytes_are_those_of_the_wire(self):
-        self.write("m.safetensors", safetensors({"w": ("BF16", [2, 3])}))
+    def test_w3_payload_is_the_tensors_bytes_back_to_back(self):
+        tensors = {"odd": ("U8", [3]), "w": ("BF16", [2, 3])}
+        self.write("m.safetensors", safetensors(tensors))
         self.assert_ok(*self.publish())
-        payload = safetensors({"w": ("BF16", [2, 3])})[-12:]
-        entry = {"name": "w", "shape": [2, 3], "dtype": "bfloat16", "offset": 0, "nbytes": 12}
+        entries = [{"name": "odd", "shape": [3], "dtype": "uint8", "offset": 0, "nbytes": 3},
+                   {"name": "w", "shape": [2, 3], "dtype": "bfloat16", "offset": 3, "nbytes": 12}]
         self.assertEqual((self.folder / "out.stream").read_bytes(),
-                         frame([entry], payload, 3) + end(3))
+                         frame(entries, safetensors(tensors)[-15:], 3) + end(3))
 
     def test_order(self):
         self.write("order.json", ["c", "a", "s", "b"])

@@ -7,7 +7,7 @@ import socket
 import unittest
 import uuid
 
-from command import CommandTest, llama_tensors, safetensors
+from command import CommandTest, llama_config, llama_tensors, safetensors
 
 
 class Stream(CommandTest):
@@ -16,8 +16,8 @@ class Stream(CommandTest):
         self.model()
         self.endpoint = f"shm:test-{uuid.uuid4().hex[:12]}"
 
-    def rank(self, rank, tp=2, *more, engine="a", env=None):
-        return self.start("receive", "--json", "--model", "model", "--from", self.endpoint,
+    def rank(self, rank, tp=2, *more, engine="a", model="model", env=None):
+        return self.start("receive", "--json", "--model", model, "--from", self.endpoint,
                           "--engine", engine, "--tp", tp, "--rank", rank, "--step-interval-ms", 1,
                           "--admin", f"unix:{self.folder}/{engine}{rank}", *more, env=env)
 
@@ -60,6 +60,17 @@ class Stream(CommandTest):
         done = self.assert_ok(*self.publish(1, "--json", ranks=4))
         self.assertEqual([(r["engine"], r["rank"]) for r in done.json["ranks"]],
                          [("a", 0), ("a", 1), ("b", 0), ("b", 1)])
+
+    def test_v4_each_engine_decides_for_itself(self):
+        self.model("other", config=llama_config(intermediate_size=16))
+        self.rank(0, 1)
+        self.rank(0, 1, engine="b", model="other")  # Cannot take these weights.
+        done = self.run_command(*self.publish(1, "--json"))
+        self.assertEqual(done.code, 1, done.err)
+        outcomes = {r["engine"]: r["outcome"] for r in done.json["ranks"]}
+        self.assertEqual(outcomes["a"], "committed")
+        self.assertNotEqual(outcomes["b"], "committed")
+        self.assert_ok(*self.verify("a0"))
 
     def test_case_b38_stale_and_same_versions(self):
         self.rank(0, 1)

@@ -3,7 +3,7 @@ import unittest
 
 from command import CommandTest
 
-SUBCOMMANDS = ("publish", "receive", "inspect", "plan", "verify")
+SUBCOMMANDS = ("publish", "receive", "inspect", "plan", "verify", "demo", "bench")
 
 
 class Usage(CommandTest):
