@@ -5,6 +5,7 @@
 // One loop thread calls the handler; nothing here waits for it.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <span>
@@ -29,6 +30,12 @@ struct ChannelOptions {
   std::chrono::nanoseconds handshake = std::chrono::seconds(10);
   std::chrono::nanoseconds heartbeat = std::chrono::seconds(1);
   std::chrono::nanoseconds silence = std::chrono::seconds(10);  // Nothing came for that long.
+
+  // Heartbeats often enough that some may be late within `limit`.
+  void set_silence(std::chrono::nanoseconds limit) {
+    silence = limit;
+    heartbeat = std::min<std::chrono::nanoseconds>(std::chrono::seconds(1), limit / 4);
+  }
 };
 
 // Called on the loop thread, one call at a time. Must not block.

@@ -50,7 +50,7 @@ Status PublisherCore::listen() {
   channel.job = options_.job;
   channel.token = options_.token;
   channel.handshake = options_.deadlines.connect;
-  channel.silence = options_.deadlines.stall;
+  channel.set_silence(options_.deadlines.stall);
   channel.peers_max = peers_max_;
   CHANGEOVER_TRY_ASSIGN(listener_,
                         control::Listener::open(options_.endpoint, channel, loop_, *this, entropy));

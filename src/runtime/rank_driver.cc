@@ -35,7 +35,8 @@ uint64_t payload_ceiling(const SubscriberOptions& options) {
 }
 
 protocol::RankMachineOptions machine_options(const RankDriver::Parts& parts,
-                                             const Incarnation& incarnation) {
+                                             const Incarnation& incarnation,
+                                             uint64_t payload_bytes_max) {
   const SubscriberOptions& options = parts.options;
   protocol::RankMachineOptions out;
   out.hello.job = options.job;
@@ -46,7 +47,7 @@ protocol::RankMachineOptions machine_options(const RankDriver::Parts& parts,
   out.hello.plan_digest = load_plan_digest(parts.plan);
   out.hello.plan_generation = parts.plan.generation;
   out.hello.capabilities = {"stream", std::string(mode_name(options.mode))};
-  out.hello.payload_bytes_max = payload_ceiling(options);
+  out.hello.payload_bytes_max = payload_bytes_max;
   out.hello.metadata_bytes_max = options.metadata_bytes_max;
   out.hello.host = host_name();
   out.hello.pid = getpid();
@@ -65,7 +66,7 @@ control::DialerOptions dialer_options(const SubscriberOptions& options,
   out.channel.job = options.job;
   out.channel.token = options.token;
   out.channel.handshake = options.deadlines.connect;
-  out.channel.silence = options.deadlines.stall;
+  out.channel.set_silence(options.deadlines.stall);
   out.connect = options.deadlines.connect;
   for (int i = 0; i < 8; ++i) {
     out.seed = out.seed << 8 | incarnation.bytes[i];
@@ -89,7 +90,9 @@ transport::Part part_of(protocol::StreamPart part) {
 RankDriver::RankDriver(const Parts& parts, const Incarnation& incarnation)
     : parts_(parts),
       incarnation_(incarnation),
-      machine_(machine_options(parts, incarnation), parts.transaction, parts.fence.state()),
+      payload_bytes_max_(payload_ceiling(parts.options)),
+      machine_(machine_options(parts, incarnation, payload_bytes_max_), parts.transaction,
+               parts.fence.state()),
       dialer_(dialer_options(parts.options, incarnation), loop_, inbox_, entropy),
       sink_(parts.transaction) {
   publish_status();
@@ -217,7 +220,7 @@ void RankDriver::open_stream(const protocol::RankMachine::OpenStream& open) {
   drained_ = false;
   protocol::StreamReceiverOptions options;
   options.version = open.version.version;
-  options.payload_bytes_max = payload_ceiling(parts_.options);
+  options.payload_bytes_max = payload_bytes_max_;
   options.metadata_bytes_max = parts_.options.metadata_bytes_max;
   receiver_.emplace(options, sink_);
   streaming_ = true;

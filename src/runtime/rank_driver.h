@@ -77,6 +77,7 @@ class RankDriver {
 
   Parts parts_;
   Incarnation incarnation_;
+  uint64_t payload_bytes_max_;  // As the hello said.
   protocol::RankMachine machine_;
   Inbox inbox_;
   control::Loop loop_;

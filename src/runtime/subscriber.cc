@@ -69,6 +69,11 @@ class SubscriberImpl final : public Subscriber {
  private:
   bool is_file() const { return options_.endpoint.kind == Endpoint::Kind::kFile; }
   Status ensure_connected();
+  // Made once, by the thread that starts or receives; any thread may ask.
+  runtime::RankDriver* driver() const {
+    const std::lock_guard lock(driver_mutex_);
+    return driver_.get();
+  }
   void run();
 
   const SubscriberOptions options_;
@@ -204,15 +209,16 @@ void SubscriberImpl::stop() {
   if (stopped_.exchange(true)) {
     return;
   }
-  if (driver_) {
-    driver_->interrupt();
+  runtime::RankDriver* const driver = this->driver();
+  if (driver != nullptr) {
+    driver->interrupt();
   }
   if (thread_.joinable()) {
     thread_.join();
   }
   const std::lock_guard lock(driving_);
-  if (driver_) {
-    driver_->stop();
+  if (driver != nullptr) {
+    driver->stop();
   }
 }
 
@@ -250,11 +256,12 @@ std::optional<RankReport> SubscriberImpl::last_report() const {
 Result<std::unique_ptr<Subscriber::Reload>> SubscriberImpl::begin_reload(
     std::optional<VersionStamp> version) {
   const Status busy(Code::kRefused, "an update is open here: reload when it has ended (rule T9)");
-  if (driver_ && driver_->streaming()) {
+  runtime::RankDriver* const driver = this->driver();
+  if (driver != nullptr && driver->streaming()) {
     return busy;  // Not waited for: it may take long.
   }
   const std::lock_guard lock(driving_);
-  if (driver_ && !driver_->idle()) {
+  if (driver != nullptr && !driver->idle()) {
     return busy;
   }
   CHANGEOVER_TRY(transaction_->begin_reload(version));
@@ -264,8 +271,8 @@ Result<std::unique_ptr<Subscriber::Reload>> SubscriberImpl::begin_reload(
 void SubscriberImpl::after_reload() {
   fence_.state().open_gate();
   fence_.wake_readers();
-  if (driver_) {
-    driver_->refresh();
+  if (runtime::RankDriver* const driver = this->driver()) {
+    driver->refresh();
   }
 }
 

@@ -203,6 +203,30 @@ TEST_P(CrashOver, V5_CaseN15_PreparedRanksStayInDoubtUntilANewPublisherBegins) {
   EXPECT_TRUE(a0.serves(2) && a0.holds(2) && a1.serves(2) && a1.holds(2));
 }
 
+// Case B33, rule S4: a publisher killed in mid-transfer leaves nothing, and its name is free.
+TEST(Crash, S4_CaseB33_NothingStaysAndTheNameIsFreeAgain) {
+  const auto entries = [] {
+    return std::distance(std::filesystem::directory_iterator("/dev/shm"), {});
+  };
+  const Model model(true);
+  const auto options = publisher_options("shm");
+  const auto before = entries();
+  RankOptions how;
+  how.subscriber.deadlines = short_deadlines();
+  Rank rank(model, options.endpoint, how);
+  for (int64_t round = 1; round <= 10; ++round) {
+    auto doomed = publisher_process(model, options.endpoint, round, 1, 1);
+    ASSERT_EQ(doomed.line(), options.endpoint.to_string());
+    ASSERT_EQ(doomed.line(), "holding");
+    doomed.kill();
+  }
+  EXPECT_EQ(entries(), before);
+  auto publisher = open_publisher(options);
+  const Status status = publish(*publisher, model, 11, 1);
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  EXPECT_TRUE(rank.serves(11) && rank.holds(11));
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, CrashOver,
                          testing::Combine(testing::Values("tcp", "shm"),
                                           testing::Values(Mode::kJournal, Mode::kInPlace)),
