@@ -3,6 +3,7 @@
 #include <thread>
 
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "os/poll.h"
@@ -67,6 +68,8 @@ void Process::kill() {
 
 void Process::stop() {
   EXPECT_TRUE(child_->signal(SIGSTOP).ok());
+  siginfo_t stopped{};
+  EXPECT_EQ(waitid(P_PID, static_cast<id_t>(pid()), &stopped, WSTOPPED), 0);  // All its threads.
 }
 void Process::go_on() {
   EXPECT_TRUE(child_->signal(SIGCONT).ok());
