@@ -1,5 +1,7 @@
 // Listener and dialer over real sockets, and every kind of stranger that may knock.
+#include <array>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 
 #include <gmock/gmock.h>
@@ -11,6 +13,8 @@
 #include "control/listener.h"
 #include "os/clock.h"
 #include "os/entropy.h"
+#include "os/local_socket.h"
+#include "os/poll.h"
 #include "os/socket.h"
 
 namespace changeover::control {
@@ -126,8 +130,13 @@ void expect_served(Publisher& publisher, const ChannelOptions& options = {}) {
 
 class Stranger {
  public:
-  explicit Stranger(const Endpoint& endpoint)
-      : fd_(os::dial_tcp(endpoint.host, endpoint.port, clock_, clock_.now() + 5s).take()) {}
+  explicit Stranger(const Endpoint& endpoint, int receive_buffer_bytes = 0)
+      : fd_(os::dial_tcp(endpoint.host, endpoint.port, clock_, clock_.now() + 5s).take()) {
+    if (receive_buffer_bytes > 0) {
+      (void)setsockopt(fd_.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes,
+                       sizeof(receive_buffer_bytes));
+    }
+  }
   void say(std::span<const uint8_t> text) {
     (void)os::send_all(fd_, std::as_bytes(text), clock_, clock_.now() + 5s, "publisher");
   }
@@ -135,9 +144,13 @@ class Stranger {
   // What comes until the other end closes.
   std::string hear_all() {
     std::string heard;
-    for (std::byte b;
-         os::receive_all(fd_, {&b, 1}, clock_, clock_.now() + 10s, "publisher").ok();) {
-      heard.push_back(static_cast<char>(b));
+    std::array<std::byte, 4096> buffer;
+    while (os::wait_readable(fd_, clock_, clock_.now() + 10s, "publisher").ok()) {
+      const auto got = os::read_some(fd_, buffer);
+      if (!got.ok() || (*got && **got == 0)) {
+        break;
+      }
+      heard.append(reinterpret_cast<const char*>(buffer.data()), got->value_or(0));
     }
     return heard;
   }
@@ -203,6 +216,40 @@ TEST(Channel, T_ClosedPeerIsNamedAndTheRankDialsAgain) {
   EXPECT_NE(rank.seen.wait("data 2"), "");
   EXPECT_NE(publisher.seen.wait("data 2"), "");
   EXPECT_EQ(publisher.seen.count("closed 1"), 0) << "we closed it ourselves";
+}
+
+// A publisher that ends right after a release: bytes of the rank's that it never read must not
+// take the release back, and a rank that reads nothing must not hold it up.
+TEST(Channel, V6_WhatWasSentLastIsReadBeforeTheConnectionGoes) {
+  Publisher publisher;
+  Stranger late(publisher.listener->endpoint(), /*receive_buffer_bytes=*/16 << 10);
+  late.prove("");
+  ASSERT_NE(publisher.seen.wait("open 1"), "");
+  const std::string large(32 << 10, 'x');
+  for (int i = 0; i < 8; ++i) {
+    publisher.listener->send(1, bytes(large));  // More than the kernel has room for over there.
+  }
+  publisher.listener->send(1, bytes("release"));
+  std::promise<void> closed;
+  publisher.listener->close_all([&] { closed.set_value(); });
+  for (int i = 0; i < 8; ++i) {
+    late.say(std::string_view("\0\0\0\0", 4));
+  }
+  EXPECT_THAT(late.hear_all(), ::testing::EndsWith("release"));
+  late.close();
+  EXPECT_EQ(closed.get_future().wait_for(10s), std::future_status::ready);
+}
+
+TEST(Channel, R7_APeerThatDoesNotReadIsNotWaitedForWhenAllAreClosed) {
+  ChannelOptions options;
+  options.heartbeat = 50ms;
+  Publisher publisher(options);
+  Stranger stopped(publisher.listener->endpoint());
+  stopped.prove("");
+  ASSERT_NE(publisher.seen.wait("open 1"), "");
+  std::promise<void> closed;
+  publisher.listener->close_all([&] { closed.set_value(); });
+  EXPECT_EQ(closed.get_future().wait_for(10s), std::future_status::ready);
 }
 
 TEST(Channel, ADeadPeersConnectionEnds) {

@@ -199,9 +199,14 @@ void Connection::shut_sending() {
   socket_.shutdown(asio::socket_base::shutdown_send, ignored);
 }
 
-void Connection::close_after_sending() {
+void Connection::close_after_sending(std::shared_ptr<void> held) {
+  if (!open_) {
+    return;
+  }
+  held_ = std::move(held);
   closing_ = true;
-  if (open_ && queue_.empty()) {
+  tick();  // The whole heartbeat from here, however far the running one is.
+  if (queue_.empty()) {
     shut_sending();
   }
 }
@@ -212,6 +217,7 @@ void Connection::close() {
   timer_.cancel();
   socket_.shutdown(asio::socket_base::shutdown_both, ignored);
   socket_.close(ignored);
+  held_.reset();
 }
 
 }  // namespace changeover::control

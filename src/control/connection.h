@@ -30,8 +30,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void start();
   // A body over the ceiling, or one too many for a peer that does not read, closes the connection.
   void send(std::span<const uint8_t> body);
-  // What was sent before still goes out, for at most a heartbeat. No event follows.
-  void close_after_sending();
+  // What was sent before still goes out, and the peer is left a heartbeat's time to read it and
+  // close: closed with its bytes unread, tcp would take back what it has not read. No event
+  // follows; `held` is let go of when it is over.
+  void close_after_sending(std::shared_ptr<void> held = nullptr);
   void close();
 
  private:
@@ -55,6 +57,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool writing_ = false;
   bool closing_ = false;
   bool open_ = true;
+  std::shared_ptr<void> held_;  // Shared: the last connection to end tells whoever waits for all.
 };
 
 // NODELAY and a user timeout where the socket is tcp.

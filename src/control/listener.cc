@@ -123,7 +123,11 @@ void Listener::Impl::accept() {
       // Out of descriptors, most likely: those that wait are taken once some are free again.
       self->handler.on_refused("", {Code::kExhausted, "accept: " + error.message()});
       self->pause.expires_after(std::chrono::milliseconds(100));
-      self->pause.async_wait([self](std::error_code) { self->accept(); });
+      self->pause.async_wait([self](std::error_code ended) {
+        if (!ended) {
+          self->accept();
+        }
+      });
       return;
     }
     const Address from = socket.remote_endpoint(error);
@@ -225,13 +229,15 @@ void Listener::close(PeerId peer) {
   });
 }
 
-void Listener::close_all() {
-  impl_->loop.post([impl = impl_] {
+void Listener::close_all(std::function<void()> done) {
+  impl_->loop.post([impl = impl_, done = std::move(done)] {
+    // Shared by the connections: the last one to end lets go of it.
+    const std::shared_ptr<void> all(nullptr, [done](void*) { done(); });
     std::error_code ignored;
     impl->acceptor.close(ignored);
     impl->pause.cancel();
     for (auto& [id, peer] : impl->peers) {
-      peer.connection->close_after_sending();
+      peer.connection->close_after_sending(all);
     }
     impl->peers.clear();
   });

@@ -33,7 +33,9 @@ class Listener {
   // Any thread; the work is done on the loop thread, in the order of the calls.
   void send(PeerId peer, std::vector<uint8_t> body);
   void close(PeerId peer);  // After what was sent to it; no on_closed() follows.
-  void close_all();
+  // Listens no more and closes every peer. `done` is called on the loop thread once each has read
+  // what was sent to it, or has not within a heartbeat.
+  void close_all(std::function<void()> done);
 
  private:
   struct Impl;

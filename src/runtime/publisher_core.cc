@@ -34,13 +34,14 @@ PublisherCore::PublisherCore(const PublisherOptions& options, const Incarnation&
       peers_max_(peers_max),
       coordinator_(coordinator_options(options, incarnation)) {}
 
-// What was sent last still goes out: without its release a rank would hold the new version and not
-// serve it. Each round lets the loop run what was posted before it, a write at a time.
+// What was sent last is read by each rank before its connection goes: without its release a rank
+// would hold the new version and not serve it. A rank that does not read is waited for as long as
+// a connection that closes may take, a heartbeat, which is at most a second.
 PublisherCore::~PublisherCore() {
-  for (int round = 0; listener_ != nullptr && round < 4; ++round) {
-    auto ran = std::make_shared<std::promise<void>>();  // Shared: the wait may end first.
-    loop_.post([ran] { ran->set_value(); });
-    (void)ran->get_future().wait_for(std::chrono::seconds(1));
+  if (listener_ != nullptr) {
+    auto closed = std::make_shared<std::promise<void>>();  // Shared: the wait may end first.
+    listener_->close_all([closed] { closed->set_value(); });
+    (void)closed->get_future().wait_for(std::chrono::seconds(2));
   }
   loop_.stop();
 }
