@@ -7,6 +7,8 @@
 #include "os/limits.h"
 #include "protocol/stream_receiver.h"
 #include "protocol/transaction_sink.h"
+#include "runtime/callback.h"
+#include "runtime/commit_hook.h"
 #include "runtime/roads.h"
 #include "transport/file/file_road.h"
 #include "wire/header.h"
@@ -73,7 +75,10 @@ Status pump(const SubscriberOptions& options, int64_t version, protocol::FrameSi
       receiver.on_road_failure(status);
     }
     if (want->part == protocol::StreamPart::kPayload && options.on_progress) {
-      options.on_progress(receiver.payload_bytes());
+      receiver.fail(call("on_progress", [&] {
+        options.on_progress(receiver.payload_bytes());
+        return Status();
+      }));
     }
   }
   payload_bytes = receiver.payload_bytes();
@@ -108,7 +113,7 @@ Result<RankReport> receive_file(const SubscriberOptions& options, const os::Cloc
   if (status.ok()) {
     transaction.finish();
     if (options.on_commit) {
-      cache_result = options.on_commit();
+      cache_result = run_commit_hook(options);
     }
     fence.state().open_gate();
   } else {

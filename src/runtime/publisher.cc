@@ -7,6 +7,7 @@
 #include <changeover/publisher.h>
 
 #include "os/entropy.h"
+#include "runtime/callback.h"
 #include "runtime/publisher_core.h"
 #include "runtime/roads.h"
 #include "runtime/source_stream.h"
@@ -73,7 +74,9 @@ Result<UpdateReport> PublisherImpl::publish_alone(TensorSource& source,
   }
   CHANGEOVER_TRY(core_->wait_for_ranks(options.ranks_min, options.ranks_timeout));
   if (const auto* ready = std::get_if<ReadyEvent>(&options.ready)) {
-    if (Status status = (*ready)(options.ranks_timeout); !status.ok()) {
+    const Status status =
+        runtime::call("the ready event", [&] { return (*ready)(options.ranks_timeout); });
+    if (!status.ok()) {
       return status.with_context("the source is not ready (rule U1)");
     }
   }
@@ -122,7 +125,8 @@ UpdateReport PublisherImpl::run(runtime::SourceStream& stream, const PublishOpti
   for (;;) {
     auto order = core_->wait_for_order();
     if (std::holds_alternative<Coordinator::MakeDigest>(order)) {
-      core_->feed(Coordinator::DigestReady{stream.digest_only()});
+      core_->feed(Coordinator::DigestReady{
+          runtime::call("the source", [&] { return stream.digest_only(); })});
     } else if (auto* open = std::get_if<Coordinator::OpenStream>(&order)) {
       core_->feed(stream_out(stream, options, *open));
     } else if (auto* done = std::get_if<Coordinator::UpdateDone>(&order)) {
@@ -155,7 +159,8 @@ Coordinator::StreamEnded PublisherImpl::stream_out(runtime::SourceStream& stream
       between();
       return Status();
     };
-    status = stream.send(*send_end_.road, how);
+    status = runtime::call("the source, or on_progress,",
+                           [&] { return stream.send(*send_end_.road, how); });
   }
   between();
   return {status, stream.digest(), stream.payload_bytes(), stream.plan().buckets.size()};

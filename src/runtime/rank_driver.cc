@@ -10,6 +10,8 @@
 #include "control/codec.h"
 #include "os/entropy.h"
 #include "os/limits.h"
+#include "runtime/callback.h"
+#include "runtime/commit_hook.h"
 #include "runtime/roads.h"
 
 namespace changeover::runtime {
@@ -53,7 +55,9 @@ protocol::RankMachineOptions machine_options(const RankDriver::Parts& parts,
   out.hello.pid = getpid();
   out.deadlines = options.deadlines;
   out.cache_policy = options.cache_policy;
-  out.on_commit = options.on_commit;
+  if (options.on_commit) {
+    out.on_commit = [&options] { return run_commit_hook(options); };
+  }
   out.road = road_name(options.endpoint.kind);
   out.road_reason = road_reason(options.endpoint.kind);
   return out;
@@ -313,7 +317,13 @@ void RankDriver::redial(const Status& why) {
 void RankDriver::show_progress() {
   const uint64_t bytes = receiver_->payload_bytes();
   if (parts_.options.on_progress) {
-    parts_.options.on_progress(bytes);
+    const Status status = call("on_progress", [&] {
+      parts_.options.on_progress(bytes);
+      return Status();
+    });
+    if (!status.ok()) {
+      receiver_->fail(status);  // The rest is drained, and the vote says why (rule R1).
+    }
   }
   const Instant now = parts_.clock.now();
   if (now >= progress_due_ && !drained_) {

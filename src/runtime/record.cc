@@ -7,6 +7,7 @@
 
 #include "os/clock.h"
 #include "os/mapping.h"
+#include "runtime/callback.h"
 #include "runtime/source_stream.h"
 #include "transport/file/file_road.h"
 
@@ -67,7 +68,8 @@ Result<UpdateReport> record_stream(TensorSource& source, const PublishOptions& o
                   "a recorded stream has a version of 0 or more and no epoch (rule W1)");
   }
   if (const auto* ready = std::get_if<ReadyEvent>(&options.ready)) {
-    CHANGEOVER_TRY((*ready)(options.ranks_timeout));
+    CHANGEOVER_TRY(
+        runtime::call("the ready event", [&] { return (*ready)(options.ranks_timeout); }));
   }
   const os::SystemClock clock;
   const Instant begin = clock.now();
@@ -81,7 +83,8 @@ Result<UpdateReport> record_stream(TensorSource& source, const PublishOptions& o
   how.version = options.version.version;
   how.digests = options.digests;
   how.on_progress = options.on_progress;
-  CHANGEOVER_TRY(stream.send(road, how));
+  CHANGEOVER_TRY(
+      runtime::call("the source, or on_progress,", [&] { return stream.send(road, how); }));
   CHANGEOVER_TRY(road.finish());
   UpdateReport report;
   report.version = options.version;

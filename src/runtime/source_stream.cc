@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/callback.h"
 #include "tensor/copy.h"
 #include "tensor/spec.h"
 
@@ -22,7 +23,8 @@ transport::Part part_of(protocol::StreamPart part) {
 }  // namespace
 
 Result<SourceLease> SourceLease::take(TensorSource& source) {
-  CHANGEOVER_TRY_ASSIGN(const auto specs, source.begin_update());
+  CHANGEOVER_TRY_ASSIGN(const auto specs,
+                        call("the source", [&] { return source.begin_update(); }));
   return SourceLease(source, specs);
 }
 
@@ -31,7 +33,11 @@ SourceLease::SourceLease(SourceLease&& other) noexcept
 
 SourceLease::~SourceLease() {
   if (source_ != nullptr) {
-    source_->end_update();
+    // The update is decided by now: what fails here changes nothing (rule S5).
+    (void)call("the source", [&] {
+      source_->end_update();
+      return Status();
+    });
   }
 }
 
