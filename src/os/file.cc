@@ -23,6 +23,19 @@ std::string folder_of(const std::string& path) {
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
+std::string name_in_proc(const Fd& fd) {
+  return fmt::format("/proc/self/fd/{}", fd.get());
+}
+
+// Not valid where the file system has none, or /proc, by which it is named later, is not there.
+Fd open_nameless(const std::string& folder) {
+  Fd fd(::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666));
+  if (fd.valid() && ::access(name_in_proc(fd).c_str(), F_OK) != 0) {
+    fd.reset();
+  }
+  return fd;
+}
+
 // "PATH: needs N more bytes, M free on its file system".
 Status no_room(const std::string& path, const Fd& fd, uint64_t needed_bytes, int error) {
   struct statvfs info {};
@@ -44,20 +57,38 @@ Result<std::unique_ptr<AtomicFile>> AtomicFile::create(const std::string& path) 
   for (const std::byte b : random) {
     temporary += fmt::format("{:02x}", static_cast<unsigned>(b));
   }
-  Fd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  Fd fd = open_nameless(folder_of(path));
+  const bool has_name = !fd.valid();
+  if (has_name) {
+    fd = Fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  }
   if (!fd.valid()) {
     return os_error(path + ": create", errno);
   }
-  return std::unique_ptr<AtomicFile>(new AtomicFile(path, std::move(temporary), std::move(fd)));
+  return std::unique_ptr<AtomicFile>(
+      new AtomicFile(path, std::move(temporary), std::move(fd), has_name));
 }
 
-AtomicFile::AtomicFile(std::string path, std::string temporary, Fd fd)
-    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(std::move(fd)) {}
+AtomicFile::AtomicFile(std::string path, std::string temporary, Fd fd, bool has_name)
+    : path_(std::move(path)),
+      temporary_(std::move(temporary)),
+      has_name_(has_name),
+      fd_(std::move(fd)) {}
 
 AtomicFile::~AtomicFile() {
-  if (!temporary_.empty()) {
+  if (has_name_) {
     ::unlink(temporary_.c_str());
   }
+}
+
+// A link cannot take the place of a file that is there; a rename can, and needs a name to start at.
+Status AtomicFile::name_it() {
+  if (!has_name_ && ::linkat(AT_FDCWD, name_in_proc(fd_).c_str(), AT_FDCWD, temporary_.c_str(),
+                             AT_SYMLINK_FOLLOW) != 0) {
+    return os_error(path_ + ": link", errno);
+  }
+  has_name_ = true;
+  return {};
 }
 
 Status AtomicFile::failed(Status status) {
@@ -100,17 +131,21 @@ Status AtomicFile::write(std::span<const std::byte> bytes) {
 
 Status AtomicFile::commit() {
   CHANGEOVER_TRY(failure_);
-  if (temporary_.empty()) {
+  if (committed_) {
     return {Code::kInvalidArgument, path_ + ": committed already"};
   }
   if (::fsync(fd_.get()) != 0) {
     return failed(errno == ENOSPC || errno == EDQUOT ? no_room(path_, fd_, bytes_written_, errno)
                                                      : os_error(path_ + ": fsync", errno));
   }
+  if (Status named = name_it(); !named.ok()) {
+    return failed(named);
+  }
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
     return failed(os_error(path_ + ": rename", errno));
   }
-  temporary_.clear();
+  has_name_ = false;
+  committed_ = true;
   const Fd folder(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some file systems cannot sync a folder (EINVAL); the file itself is safe there.
   if (folder.valid() && ::fsync(folder.get()) != 0 && errno != EINVAL) {

@@ -13,9 +13,11 @@
 
 namespace changeover::os {
 
-// A file that appears under its name only when it is complete: temporary name beside it, fsync,
-// rename, fsync of the folder. Destroyed without commit() it leaves nothing; a process killed in
-// between leaves the temporary name ("NAME.partial-...") and the old file as it was.
+// A file that appears under its name only when it is complete: written without a name, fsync, a
+// temporary name, rename, fsync of the folder. Destroyed without commit() it leaves nothing, and so
+// does a process that is killed while it writes; the old file stays as it was. Where the file
+// system or a missing /proc allows no file without a name, a process that is killed leaves the
+// temporary one ("NAME.partial-...").
 class AtomicFile {
  public:
   static Result<std::unique_ptr<AtomicFile>> create(const std::string& path);
@@ -30,12 +32,15 @@ class AtomicFile {
   Status commit();
 
  private:
-  AtomicFile(std::string path, std::string temporary, Fd fd);
+  AtomicFile(std::string path, std::string temporary, Fd fd, bool has_name);
   Status check_size_limit(uint64_t bytes) const;
+  Status name_it();
   Status failed(Status status);
 
   std::string path_;
-  std::string temporary_;  // empty once renamed
+  std::string temporary_;
+  bool has_name_;  // the temporary one
+  bool committed_ = false;
   Fd fd_;
   uint64_t bytes_written_ = 0;
   Status failure_;

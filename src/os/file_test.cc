@@ -53,6 +53,19 @@ TEST_F(Files, AtomicFileAppearsWholeOrNotAtAll) {
   EXPECT_EQ(*read_file(path, 100), "ab");
 }
 
+// So that a process that is killed leaves nothing: the file has no name before it is whole.
+TEST_F(Files, S4_NothingIsInTheFolderWhileAFileIsWritten) {
+  const std::string path = folder_ + "/x";
+  ASSERT_TRUE(write_file_atomically(path, bytes_).ok());
+  const auto file = AtomicFile::create(path).take();
+  ASSERT_TRUE(file->write(bytes_).ok());
+  ASSERT_TRUE(file->write(bytes_).ok());
+  EXPECT_EQ(names(), std::set<std::string>{"x"});
+  EXPECT_EQ(*read_file(path, 100), "ab");
+  ASSERT_TRUE(file->commit().ok());
+  EXPECT_EQ(*read_file(path, 100), "abab");
+}
+
 TEST_F(Files, FolderThatIsNotThereIsNamed) {
   const Status status = write_file_atomically(folder_ + "/none/x", bytes_);
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
