@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 
-.PHONY: all setup build test demo bench format check-rules asan tsan fuzz clean
+.PHONY: all setup build cli test demo bench format check-rules asan tsan fuzz clean
 all: build
 
 setup:
@@ -16,10 +16,14 @@ build: setup
 test: build
 	@ctest --preset release -j $(JOBS)
 
-demo: build
+cli: setup
+	@cmake --preset release
+	@cmake --build --preset release -j $(JOBS) --target changeover_cli
+
+demo: cli
 	@tools/demo.sh $(DEMO)
 
-bench: build
+bench: cli
 	@build/bin/changeover bench $(BENCH)
 
 format: setup

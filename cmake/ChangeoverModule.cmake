@@ -32,6 +32,9 @@ function(changeover_module name)
   endforeach()
 endfunction()
 
+# CHANGEOVER_TEST_FLAGS come after the preset's own: test code is compiled once and run for
+# seconds, so optimising it costs more than it saves.
+#
 # changeover_test(name SRCS ... LIBS ... [LABELS ...]): one GoogleTest binary; ctest sees each test.
 function(changeover_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;LIBS;LABELS" ${ARGN})
@@ -44,7 +47,8 @@ function(changeover_test name)
   add_executable(${name} ${ARG_SRCS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE changeover ${ARG_LIBS} GTest::gmock GTest::gtest_main)
-  target_compile_options(${name} PRIVATE ${CHANGEOVER_WARNINGS})
+  separate_arguments(test_flags UNIX_COMMAND "${CHANGEOVER_TEST_FLAGS}")
+  target_compile_options(${name} PRIVATE ${CHANGEOVER_WARNINGS} ${test_flags})
   target_compile_definitions(${name} PRIVATE
     CHANGEOVER_SOURCE_DIR="${PROJECT_SOURCE_DIR}" CHANGEOVER_BINARY_DIR="${PROJECT_BINARY_DIR}")
   gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60
