@@ -124,7 +124,7 @@ Result<UpdateReport> publish(Publisher& publisher, const Model& model, int64_t v
   PublishOptions options;
   options.version = {0, version};
   options.digests = digests;
-  options.ready = ReadyNow{};
+  options.ready.emplace<ReadyNow>();
   CHANGEOVER_TRY_ASSIGN(auto report, publisher.publish(*source, options));
   CHANGEOVER_TRY(report.status);
   return report;

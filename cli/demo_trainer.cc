@@ -146,7 +146,7 @@ class Trainer {
     options.version = {0, version};
     options.bucket_bytes = 32 << 20;
     options.ranks_min = options_.ranks;
-    options.ready = ReadyNow{};
+    options.ready.emplace<ReadyNow>();
     bool held = !hold;
     auto last = std::chrono::steady_clock::time_point();
     options.on_progress = [&](uint64_t sent, uint64_t total) {

@@ -117,7 +117,7 @@ int run(const PublishArguments& arguments) {
   options.digests = arguments.digests;
   options.ranks_min = arguments.ranks;
   options.ranks_timeout = nanoseconds(arguments.wait_seconds);
-  options.ready = ReadyNow{};
+  options.ready.emplace<ReadyNow>();
   options.on_progress = [&bar](uint64_t sent, uint64_t total) { bar.update(sent, total); };
   const auto report = to->kind == Endpoint::Kind::kFile ? record_stream(**source, options, to->name)
                                                         : send(arguments, options, **source, *to);
