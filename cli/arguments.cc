@@ -172,7 +172,9 @@ void add_show_plan(CLI::App& app, ShowPlanArguments& a, Parsed& parsed) {
   CLI::App* command =
       app.add_subcommand("plan", "Which piece of which tensor fills which parameter of one rank");
   CLI::Option* model =
-      command->add_option("--model", a.model, "Folder with config.json, or the file itself")
+      command
+          ->add_option("--model", a.model,
+                       "Folder with config.json, or the file itself (weights are not read)")
           ->type_name("PATH");
   CLI::Option* check =
       command->add_option("--check", a.plan_file, "Prove a plan given as JSON by an engine")
@@ -194,8 +196,10 @@ void add_verify(CLI::App& app, VerifyArguments& a, Parsed& parsed) {
   CLI::Option* rank =
       command->add_option("--rank", a.rank, "A running rank, by its admin socket (unix:PATH)")
           ->type_name("ENDPOINT");
-  CLI::Option* folder =
-      command->add_option("--folder", a.folder, "Or a checkpoint to compare")->type_name("PATH");
+  CLI::Option* folder = command
+                            ->add_option("--folder", a.folder,
+                                         "Or a checkpoint to compare (--model itself: has it all?)")
+                            ->type_name("PATH");
   rank->excludes(folder);
   add_plan(*command, a.plan, "--tp-rank");
   command->add_option("--wait", a.wait_seconds, "Seconds to wait for the rank's answer")
@@ -271,7 +275,8 @@ struct Check {
   static std::string rank_below_tp(const PlanArguments& plan) {
     return plan.tp_rank < plan.tp_size
                ? std::string()
-               : fmt::format("rank {} of {} ranks: ranks count from 0", plan.tp_rank, plan.tp_size);
+               : fmt::format("rank {} of {} ranks: ranks count from 0 to {}", plan.tp_rank,
+                             plan.tp_size, plan.tp_size - 1);
   }
 };
 
@@ -305,7 +310,10 @@ Parsed parse_arguments(int argc, char** argv) {
     parsed.exit_code = app.exit(help);
     return parsed;
   } catch (const CLI::ParseError& error) {
-    parsed.exit_code = fail_usage(fmt::format("{} (changeover --help shows how)", error.what()));
+    const auto chosen = app.get_subcommands();
+    parsed.exit_code =
+        fail_usage(fmt::format("{} (changeover {}--help shows how)", error.what(),
+                               chosen.empty() ? "" : chosen.front()->get_name() + " "));
     return parsed;
   }
   const std::string wrong = std::visit(Check(), *parsed.command);

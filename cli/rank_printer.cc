@@ -14,11 +14,18 @@ namespace {
 
 constexpr auto kInterval = std::chrono::milliseconds(200);
 
+// Why no publisher takes this rank; empty where there is merely none to be reached.
+std::string refusal(const RankStatus& status) {
+  const bool refused = !status.connected && status.last_error.code() == Code::kRefused;
+  return refused ? status.last_error.message() : std::string();
+}
+
 // What a person wants to be told of; counters that only grow are not news.
 bool same(const RankStatus& a, const RankStatus& b) {
   return a.version == b.version && a.fenced == b.fenced && a.fence_reason == b.fence_reason &&
          a.gate_open == b.gate_open && a.connected == b.connected &&
-         a.updates_committed == b.updates_committed && a.updates_aborted == b.updates_aborted;
+         a.updates_committed == b.updates_committed && a.updates_aborted == b.updates_aborted &&
+         refusal(a) == refusal(b);
 }
 
 std::string state_text(const RankStatus& status, const std::string& waiting_for,
@@ -30,6 +37,9 @@ std::string state_text(const RankStatus& status, const std::string& waiting_for,
                          ? "serving " + held
                          : fmt::format("{}, no steps: {}", held, waiting_for);
   text += status.connected ? ", connected to " + from : ", waiting for a publisher at " + from;
+  if (const std::string why = refusal(status); !why.empty()) {
+    text += ", which refuses this rank: " + printable(why);
+  }
   return text;
 }
 
@@ -62,12 +72,14 @@ void RankPrinter::look() {
   if (last_ && same(*last_, status) && last_waiting_for_ == steps.waiting_for) {
     return;
   }
-  const bool failed =
-      !status.last_error.ok() && (!last_ || last_->updates_aborted != status.updates_aborted);
-  if (failed && !json_) {
-    print(
-        coloured("update failed: ", Colour::kRed, stdout) + printable(status.last_error.message()),
-        status, steps);
+  // The report's error: the status names the last one of any kind, a publisher that left included.
+  if (!last_ || last_->updates_aborted != status.updates_aborted) {
+    const auto report = rank_.last_report();
+    update_error_ = report ? report->error.message() : "";
+    if (!update_error_.empty() && !json_) {
+      print(coloured("update failed: ", Colour::kRed, stdout) + printable(update_error_), status,
+            steps);
+    }
   }
   print(state_text(status, steps.waiting_for, from_), status, steps);
   last_ = std::move(status);
@@ -93,6 +105,7 @@ void RankPrinter::print(const std::string& text, const RankStatus& status,
                                    {"connected", status.connected},
                                    {"updates_committed", status.updates_committed},
                                    {"updates_aborted", status.updates_aborted},
+                                   {"update_error", update_error_},
                                    {"last_error", status.last_error.message()},
                                    {"steps", steps.run},
                                    {"waiting_for", steps.waiting_for}};

@@ -34,6 +34,7 @@ class RankPrinter {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::optional<RankStatus> last_;
   std::string last_waiting_for_;
+  std::string update_error_;  // Of the last update that failed; empty before the first.
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;

@@ -50,9 +50,10 @@ std::string report_text(const UpdateReport& report) {
   }
   const double rate =
       report.seconds > 0 ? static_cast<double>(report.payload_bytes) / report.seconds : 0;
-  text += fmt::format("version {}: {} in {} buckets, {} ({}/s)", version_text(report.version),
-                      human_bytes(report.payload_bytes), report.buckets,
-                      human_seconds(report.seconds), human_bytes(static_cast<uint64_t>(rate)));
+  text +=
+      fmt::format("version {}: {} in {} bucket{}, {} ({}/s)", version_text(report.version),
+                  human_bytes(report.payload_bytes), report.buckets, report.buckets == 1 ? "" : "s",
+                  human_seconds(report.seconds), human_bytes(static_cast<uint64_t>(rate)));
   if (!report.digests_on) {
     text += ", without digests";
   } else if (report.digest) {

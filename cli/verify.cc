@@ -1,5 +1,7 @@
 // changeover verify: is what a rank or a folder holds what a cold load would give it?
+#include <algorithm>
 #include <chrono>
+#include <span>
 #include <string>
 
 #include <changeover/verify.h>
@@ -14,6 +16,8 @@
 namespace changeover::cli {
 namespace {
 
+constexpr size_t kRowsMax = 10;  // Of a table: what follows it is the answer.
+
 std::string version_text(const VerifyReport& report) {
   return report.version ? fmt::format(", version {}", report.version->version) : std::string();
 }
@@ -25,19 +29,22 @@ void print_report(const VerifyReport& report, const std::string& model) {
                version_text(report), report.parameters_compared, model);
   } else {
     Table table({"parameter", "held", "expected", "detail"});
-    for (const VerifyDifference& difference : report.differences) {
+    const size_t shown = std::min(report.differences.size(), kRowsMax);
+    for (const VerifyDifference& difference : std::span(report.differences).first(shown)) {
       table.add({printable(difference.parameter),
                  difference.held ? difference.held->to_text() : "-",
                  difference.expected ? difference.expected->to_text() : "-",
                  printable(difference.detail)});
     }
-    fmt::print("{}{} {}{}: {} of {} parameters are not those of a cold load of {}\n",
-               table.to_string(), coloured("differs", Colour::kRed, stdout),
-               printable(report.subject), version_text(report), report.differences.size(),
-               report.parameters_compared, model);
+    const size_t hidden = report.differences.size() - shown;
+    fmt::print("{}{}{} {}{}: {} of {} parameters are not those of a cold load of {}\n",
+               table.to_string(),
+               hidden == 0 ? "" : fmt::format("and {} more (--json lists all)\n", hidden),
+               coloured("differs", Colour::kRed, stdout), printable(report.subject),
+               version_text(report), report.differences.size(), report.parameters_compared, model);
   }
   if (report.fenced) {
-    fmt::print("the rank is fenced and does not serve: {}\n", printable(report.fence_reason));
+    fmt::print("the rank does not serve: {}\n", printable(report.fence_reason));
   }
 }
 

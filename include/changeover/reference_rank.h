@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <changeover/load_plan.h>
@@ -56,6 +57,8 @@ class ReferenceRank {
 
   // Any thread.
   virtual RankStatus status() const = 0;
+  // The last update's report; none before the first.
+  virtual std::optional<RankReport> last_report() const = 0;
   virtual StepStatus steps() const = 0;
   virtual const LoadPlan& plan() const = 0;
 };

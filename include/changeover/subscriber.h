@@ -83,7 +83,7 @@ class Subscriber {
                                                   ParameterStore& store);
 
   // Owns one receive thread from now on: dials with back-off, takes every update, re-dials when
-  // the publisher goes away. Alternatively receive() takes one update on the caller's thread.
+  // the publisher went away or refused it. Or receive() takes one update on the caller's thread.
   virtual Status start() = 0;
   // Blocks until one update ended here (committed, restored, fenced, in doubt) or `timeout` ran
   // out (kDeadline, nothing changed). Not together with start().

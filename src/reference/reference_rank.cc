@@ -47,6 +47,9 @@ class Rank final : public ReferenceRank {
   Status run() override;
   void request_stop() override { stop_.ring(); }
   RankStatus status() const override { return parts_.subscriber->status(); }
+  std::optional<RankReport> last_report() const override {
+    return parts_.subscriber->last_report();
+  }
   StepStatus steps() const override {
     const std::lock_guard lock(loop_mutex_);
     return loop_ ? loop_->status() : StepStatus{};

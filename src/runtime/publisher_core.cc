@@ -70,13 +70,15 @@ std::vector<PeerStatus> PublisherCore::peers() const {
 Status PublisherCore::wait_for_ranks(uint32_t count, std::chrono::nanoseconds timeout) {
   std::unique_lock lock(mutex_);
   if (changed_.wait_for(lock, timeout, [&] { return coordinator_.complete_ranks() >= count; })) {
+    last_refused_.clear();
     return {};
   }
   const std::string missing = coordinator_.missing_ranks();
   return {Code::kDeadline, "waited " + os::duration_text(timeout.count()) + " for " +
                                std::to_string(count) + " rank(s) of whole engines, " +
                                std::to_string(coordinator_.complete_ranks()) + " are here" +
-                               (missing.empty() ? "" : "; missing: " + missing)};
+                               (missing.empty() ? "" : "; missing: " + missing) +
+                               (last_refused_.empty() ? "" : "; last refused: " + last_refused_)};
 }
 
 std::vector<PublisherCore::Attachment> PublisherCore::take_attachments() {
@@ -102,6 +104,9 @@ void PublisherCore::handle(const Coordinator::Event& event) {
       listener_->send(send->connection, control::encode(send->message));
     } else if (auto* close = std::get_if<Coordinator::CloseConnection>(&*action)) {
       log("rank let go: " + close->why.to_string());
+      if (close->why.code() == Code::kRefused) {
+        last_refused_ = close->why.message();
+      }
       listener_->close(close->connection);
       peers_.erase(close->connection);
     } else if (!std::holds_alternative<Coordinator::RankProgress>(*action)) {
@@ -214,6 +219,8 @@ void PublisherCore::on_closed(control::PeerId peer, const Status& why) {
 
 void PublisherCore::on_refused(const std::string& address, const Status& why) {
   log((address.empty() ? "" : address + ": ") + "refused: " + why.to_string());
+  const std::lock_guard lock(mutex_);
+  last_refused_ = (address.empty() ? "" : address + ": ") + why.message();
 }
 
 void PublisherCore::log(const std::string& line) const {

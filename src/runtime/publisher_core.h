@@ -79,6 +79,7 @@ class PublisherCore final : public control::ChannelHandler {
   std::map<control::PeerId, Peer> peers_;
   std::deque<Coordinator::Action> orders_;
   Instant armed_ = Instant::never();
+  std::string last_refused_;  // Who and why, since ranks were last waited for with success.
 };
 
 }  // namespace changeover::runtime

@@ -122,7 +122,8 @@ void RankDriver::wait(Instant until) {
   if (receiver_ || ended_ || !refused_.ok()) {
     return;
   }
-  inbox_.wait(parts_.clock, idle() ? std::min(until, machine_.deadline()) : machine_.deadline());
+  const Instant own = std::min(machine_.deadline(), reconnect_at_);
+  inbox_.wait(parts_.clock, idle() ? std::min(until, own) : own);
 }
 
 Result<std::optional<RankReport>> RankDriver::turn() {
@@ -131,6 +132,10 @@ Result<std::optional<RankReport>> RankDriver::turn() {
   }
   if (parts_.clock.now() >= machine_.deadline()) {
     feed(protocol::RankMachine::Tick{});
+  }
+  if (parts_.clock.now() >= reconnect_at_) {
+    reconnect_at_ = Instant::never();
+    reconnect();
   }
   if (receiver_) {
     pump();

@@ -41,6 +41,8 @@ class RankDriver {
   void connect();
   // Dials again if the publisher refused this rank for good before.
   void reconnect();
+  // The same, in a wait() and turn() to come.
+  void reconnect_at(Instant when) { reconnect_at_ = when; }
   // Waits until there is something to do, or `until` (an update in progress has deadlines of its
   // own). Touches neither machine nor transaction.
   void wait(Instant until);
@@ -96,6 +98,7 @@ class RankDriver {
   std::optional<RankReport> ended_;
   Status refused_;       // The publisher refused this rank; told once.
   bool dialing_ = true;  // False once it was refused for good.
+  Instant reconnect_at_ = Instant::never();
 
   mutable std::mutex status_mutex_;
   RankStatus status_;

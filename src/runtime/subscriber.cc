@@ -17,6 +17,8 @@
 namespace changeover {
 namespace {
 
+constexpr auto kRefusedPause = std::chrono::seconds(1);
+
 Status check_options(const SubscriberOptions& options, const LoadPlan& plan) {
   if (options.engine.empty()) {
     return {Code::kInvalidArgument, "the engine has no name"};
@@ -163,11 +165,15 @@ Status SubscriberImpl::start() {
   return {};
 }
 
+// Reports and refusals are kept for status() and last_report(). A rank that was refused asks again:
+// the mistake may be another's (a peer with a wrong engine size, an earlier publisher's job).
 void SubscriberImpl::run() {
   while (!driver_->interrupted()) {
     driver_->wait(Instant::never());
     const std::lock_guard lock(driving_);
-    (void)driver_->turn();  // Reports and refusals are kept for status() and last_report().
+    if (!driver_->turn().ok()) {
+      driver_->reconnect_at(clock_.now() + kRefusedPause);
+    }
   }
 }
 

@@ -111,10 +111,34 @@ class Stream(CommandTest):
 
     def test_wrong_and_missing_token(self):
         self.write("token", "open sesame\n").chmod(0o600)
-        self.rank(0, 1, env={"CHANGEOVER_TOKEN": "wrong"})
-        self.rank(1, 2, engine="b")
-        self.assert_fails(5, arguments=self.publish(1, "--token-file", "token", "--wait", "1",
-                                                    ranks=1))
+        wrong = self.rank(0, 1, env={"CHANGEOVER_TOKEN": "wrong"})
+        missing = self.rank(1, 2, engine="b")
+        for running in (wrong, missing):  # They dial before there is a publisher, and go on.
+            running.wait_for(lambda s: not s["connected"])
+        publisher = self.start(*self.publish(1, "--token-file", "token", "--wait", "30", ranks=1))
+        wrong.wait_for(lambda s: "wrong token" in s["last_error"])
+        missing.wait_for(lambda s: "the rank has none" in s["last_error"])
+        publisher.stop(signal.SIGINT)
+        self.assert_fails(5, "last refused", "token", arguments=self.publish(
+            1, "--token-file", "token", "--wait", "3", ranks=1))
+
+    def test_rank_refused_for_anothers_mistake_comes_back_when_that_is_mended(self):
+        publisher = self.start(*self.publish(1))
+        mistaken = self.rank(1, 4)
+        mistaken.wait_for(lambda s: s["connected"])
+        self.rank(0, 2).wait_for(lambda s: "rank 1 says 4" in s["last_error"])
+        mistaken.stop()
+        self.rank(1, 2)
+        self.assertEqual(publisher.finish()[0], 0, publisher.error_text())
+
+    def test_rank_says_why_its_update_failed_not_that_the_publisher_left(self):
+        running = self.rank(0, 1)
+        tensors = {**llama_tensors(), "model.extra.weight": ("BF16", [2])}
+        self.write("rich/model.safetensors", safetensors(tensors))
+        self.assertEqual(self.run_command(*self.publish(1, ranks=1, model="rich")).code, 1)
+        # The publisher has ended, and the rank dials in vain by the time it looks.
+        told = running.wait_for(lambda s: s["updates_aborted"] == 1)
+        self.assertIn("model.extra.weight", told["update_error"])
 
     def test_token_file_that_others_can_read(self):
         self.write("token", "open sesame\n").chmod(0o644)

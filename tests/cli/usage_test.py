@@ -29,6 +29,10 @@ class Usage(CommandTest):
                           ("publish", "--model", "x", "--to", "file:y")):
             self.assert_fails(2, arguments=arguments)
 
+    def test_a_mistake_names_the_help_that_explains_it(self):
+        self.assert_fails(2, "changeover plan --help", arguments=("plan", "--tp", "0"))
+        self.assert_fails(2, "changeover --help", arguments=("no-such-thing",))
+
     def test_numbers_out_of_range(self):
         base = ("publish", "--model", "x", "--to", "file:y", "--version")
         for arguments in ((*base, "-1"), (*base, "1.5"), (*base, "x"),
@@ -38,7 +42,7 @@ class Usage(CommandTest):
             self.assert_fails(2, arguments=arguments)
 
     def test_rank_that_the_engine_does_not_have(self):
-        self.assert_fails(2, "rank 2 of 2 ranks",
+        self.assert_fails(2, "rank 2 of 2 ranks", "0 to 1",
                           arguments=("plan", "--model", "x", "--tp", "2", "--rank", "2"))
 
     def test_endpoints_that_are_none(self):

@@ -29,6 +29,17 @@ class VerifyFolder(CommandTest):
         self.assertEqual([d["parameter"] for d in done.json["differences"]],
                          ["model.layers.1.post_attention_layernorm.weight"])
 
+    def test_when_all_differ_the_answer_is_not_lost_below_a_long_table(self):
+        content = bytearray(safetensors(llama_tensors()))
+        start = 8 + int.from_bytes(content[:8], "little")
+        content[start:] = bytes(byte ^ 1 for byte in content[start:])
+        self.write("held/model.safetensors", bytes(content))
+        done = self.run_command(*self.verify())
+        self.assertEqual(done.code, 1, done.err)
+        self.assertIn("and 4 more (--json lists all)", done.out)
+        self.assertIn("14 of 14 parameters", done.out.splitlines()[-1])
+        self.assertEqual(len(self.run_command(*self.verify("--json")).json["differences"]), 14)
+
     def test_checkpoint_that_lacks_a_tensor(self):
         tensors = llama_tensors()
         del tensors["model.layers.1.self_attn.v_proj.weight"]
