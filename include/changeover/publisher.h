@@ -38,7 +38,8 @@ struct PublishOptions {
   bool digests = true;                 // Rule U2; off is said in the report.
   uint32_t ranks_min = 1;              // Wait for that many ranks with whole engines before begin.
   std::chrono::nanoseconds ranks_timeout = std::chrono::seconds(60);
-  std::variant<ReadyNow, ReadyEvent> ready;  // Rule U1.
+  // When the source may be read (rule U1). Must be set: publishing without saying so is refused.
+  std::variant<std::monostate, ReadyNow, ReadyEvent> ready;
   std::function<void(uint64_t sent, uint64_t total)>
       on_progress;  // Payload bytes, caller's thread.
 };

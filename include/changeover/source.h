@@ -41,7 +41,7 @@ class TensorSource {
   virtual bool may_change() const = 0;
 };
 
-// When a source may be read (rule U1). Said explicitly: there is no default.
+// When a source may be read (rule U1). One of the two is said explicitly: there is no default.
 struct ReadyNow {};
 // Returns ok once the producer is done writing, kDeadline if it is not after `timeout`.
 using ReadyEvent = std::function<Status(std::chrono::nanoseconds timeout)>;

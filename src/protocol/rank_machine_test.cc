@@ -161,7 +161,7 @@ TEST_F(RankMachineTest, AWholeUpdate) {
   EXPECT_TRUE(sent<Vote>()[0].ready && sent<Vote>()[0].wrote);
   EXPECT_EQ(machine_.phase_text(), "prepared");
   receive(Decision{id(1), true, {}});
-  const RankReport& report = sent<Finished>().at(0).report;
+  const RankReport report = sent<Finished>().at(0).report;
   EXPECT_EQ(report.outcome, RankOutcome::kCommitted);
   EXPECT_EQ(report.version, (VersionStamp{0, 1}));
   EXPECT_EQ(rank_.memory.bytes(), cold(1));

@@ -80,6 +80,7 @@ class WholeEngineTest : public ToyTest, public testing::WithParamInterface<const
     auto checkpoint = Checkpoint::open(model(version));
     ASSERT_TRUE(checkpoint.ok());
     PublishOptions options;
+    options.ready.emplace<ReadyNow>();
     options.version = {0, version};
     options.bucket_bytes = 4096;
     options.ranks_min = kRanks;
@@ -209,6 +210,7 @@ TEST_F(ToyTest, AFileIsReceivedByOneRankThatStepsOnAndIsVerified) {
   auto checkpoint = Checkpoint::open(folder_ / "v7");
   ASSERT_TRUE(checkpoint.ok());
   PublishOptions publish;
+  publish.ready.emplace<ReadyNow>();
   publish.version = {0, 7};
   publish.bucket_bytes = 1000;
   const auto recorded = record_stream(**checkpoint, publish, folder_ / "stream");

@@ -73,13 +73,7 @@ Result<UpdateReport> PublisherImpl::publish_alone(TensorSource& source,
     return Status(Code::kInvalidArgument, "a version and its epoch are 0 or more (rule T1)");
   }
   CHANGEOVER_TRY(core_->wait_for_ranks(options.ranks_min, options.ranks_timeout));
-  if (const auto* ready = std::get_if<ReadyEvent>(&options.ready)) {
-    const Status status =
-        runtime::call("the ready event", [&] { return (*ready)(options.ranks_timeout); });
-    if (!status.ok()) {
-      return status.with_context("the source is not ready (rule U1)");
-    }
-  }
+  CHANGEOVER_TRY(runtime::wait_until_ready(options));
   CHANGEOVER_TRY_ASSIGN(const auto lease, runtime::SourceLease::take(source));
   CHANGEOVER_TRY_ASSIGN(auto plan, protocol::plan_stream(lease.specs(), options.bucket_bytes));
   runtime::SourceStream stream(lease, std::move(plan), clock_);

@@ -67,10 +67,7 @@ Result<UpdateReport> record_stream(TensorSource& source, const PublishOptions& o
     return Status(Code::kInvalidArgument,
                   "a recorded stream has a version of 0 or more and no epoch (rule W1)");
   }
-  if (const auto* ready = std::get_if<ReadyEvent>(&options.ready)) {
-    CHANGEOVER_TRY(
-        runtime::call("the ready event", [&] { return (*ready)(options.ranks_timeout); }));
-  }
+  CHANGEOVER_TRY(runtime::wait_until_ready(options));
   const os::SystemClock clock;
   const Instant begin = clock.now();
   CHANGEOVER_TRY_ASSIGN(const auto lease, runtime::SourceLease::take(source));

@@ -22,6 +22,19 @@ transport::Part part_of(protocol::StreamPart part) {
 
 }  // namespace
 
+Status wait_until_ready(const PublishOptions& options) {
+  if (std::holds_alternative<std::monostate>(options.ready)) {
+    return {Code::kInvalidArgument,
+            "PublishOptions::ready is not set: give ReadyNow{} or the event after which the source "
+            "may be read (rule U1)"};
+  }
+  if (const auto* ready = std::get_if<ReadyEvent>(&options.ready)) {
+    return call("the ready event", [&] { return (*ready)(options.ranks_timeout); })
+        .with_context("the source is not ready (rule U1)");
+  }
+  return {};
+}
+
 Result<SourceLease> SourceLease::take(TensorSource& source) {
   CHANGEOVER_TRY_ASSIGN(const auto specs,
                         call("the source", [&] { return source.begin_update(); }));

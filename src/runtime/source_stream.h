@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include <changeover/publisher.h>
 #include <changeover/source.h>
 #include <changeover/types.h>
 
@@ -16,6 +17,10 @@
 #include "transport/transport.h"
 
 namespace changeover::runtime {
+
+// Rule U1: waits for the event that says the source may be read, or takes "now" for an answer.
+// kInvalidArgument where the caller has said neither.
+Status wait_until_ready(const PublishOptions& options);
 
 // One update's hold on a source: its list is read once (rule U3), its lease ends with this object
 // (rule U1).

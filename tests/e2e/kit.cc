@@ -212,6 +212,7 @@ std::unique_ptr<Publisher> open_publisher(const PublisherOptions& options) {
 
 PublishOptions publish_options(int64_t version, uint32_t ranks, uint64_t bucket_bytes) {
   PublishOptions out;
+  out.ready.emplace<ReadyNow>();
   out.version = {0, version};
   out.ranks_min = ranks;
   out.ranks_timeout = std::chrono::seconds(10);

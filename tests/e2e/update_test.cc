@@ -143,6 +143,10 @@ TEST_P(UpdateOver, U1_CaseN3_PublishWaitsForTheReadyEvent) {
   auto publisher = open_publisher(publisher_options(road()));
   Rank only(model, publisher->endpoint(), rank("a", 0, 1));
   auto how = publish_options(1, 1);
+  how.ready.emplace<std::monostate>();
+  const Status unsaid = publisher->publish(*model.source(1), how).status();
+  EXPECT_EQ(unsaid.code(), Code::kInvalidArgument);
+  EXPECT_THAT(unsaid.message(), HasSubstr("rule U1"));
   how.ready = ReadyEvent([](std::chrono::nanoseconds) { return Status(Code::kDeadline, "busy"); });
   EXPECT_EQ(publisher->publish(*model.source(1), how).status().code(), Code::kDeadline);
   EXPECT_FALSE(only->status().version.has_value());

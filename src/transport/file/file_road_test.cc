@@ -46,7 +46,8 @@ TEST(FileRoad, AppearsUnderItsNameOnlyWhenFinished) {
     ASSERT_TRUE(road.open_stream(kFile, 1).ok());
     ASSERT_TRUE(send_parts(road, 1, {32, 50, 100'000}, seconds(5), false).ok());
     EXPECT_FALSE(std::filesystem::exists(path));
-    EXPECT_EQ(folder.files(), 1u);  // the temporary name
+    // Nothing, or a temporary name where the file system has no unnamed files.
+    EXPECT_LE(folder.files(), 1u);
   }
   EXPECT_EQ(folder.files(), 0u);  // A recording that was not finished leaves nothing.
   FileSendRoad road(path);
