@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "control/listener.h"
+#include "os/clock.h"
+#include "os/lookup.h"
 
 namespace changeover::control {
 namespace {
@@ -30,7 +32,8 @@ std::string shm_socket_name(const std::string& job, const std::string& name) {
   return std::string(1, '\0') + "changeover/" + std::to_string(getuid()) + "/" + job + "/" + name;
 }
 
-Result<Address> resolve(const Endpoint& endpoint, const std::string& job) {
+Result<Address> resolve(const Endpoint& endpoint, const std::string& job,
+                        std::chrono::nanoseconds limit) {
   if (endpoint.kind == Endpoint::Kind::kShm || endpoint.kind == Endpoint::Kind::kUnix) {
     const std::string path =
         endpoint.kind == Endpoint::Kind::kShm ? shm_socket_name(job, endpoint.name) : endpoint.name;
@@ -49,14 +52,12 @@ Result<Address> resolve(const Endpoint& endpoint, const std::string& job) {
   if (!error) {
     return Address(asio::ip::tcp::endpoint(address, endpoint.port));
   }
-  asio::io_context context;
-  asio::ip::tcp::resolver resolver(context);
-  const auto found = resolver.resolve(endpoint.host, std::to_string(endpoint.port), error);
-  if (error || found.empty()) {
-    return Status(Code::kUnavailable,
-                  endpoint.to_string() + ": host name not found: " + error.message());
+  const os::SystemClock clock;
+  auto found = os::look_up(endpoint.host, endpoint.port, 0, clock, clock.now() + limit);
+  if (!found.ok()) {
+    return found.status().with_context(endpoint.to_string());
   }
-  return Address(found.begin()->endpoint());
+  return Address((*found)->ai_addr, (*found)->ai_addrlen, (*found)->ai_protocol);
 }
 
 bool is_local(const Address& address) {

@@ -1,6 +1,7 @@
 // Endpoints as socket addresses. Includes Asio.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include <changeover/endpoint.h>
@@ -12,8 +13,9 @@ namespace changeover::control {
 
 using Address = asio::generic::stream_protocol::endpoint;
 
-// Where an endpoint listens. A host name is looked up, which may block.
-Result<Address> resolve(const Endpoint& endpoint, const std::string& job);
+// Where an endpoint listens. A host name is looked up, which blocks for at most `limit`.
+Result<Address> resolve(const Endpoint& endpoint, const std::string& job,
+                        std::chrono::nanoseconds limit);
 // True for loopback addresses and unix sockets.
 bool is_local(const Address& address);
 // For messages: "127.0.0.1:7000", "[::1]:7000", "unix".

@@ -57,7 +57,7 @@ Status Dialer::check(const Endpoint& endpoint, const ChannelOptions& options) {
   if (!options.token.empty() || endpoint.kind != Endpoint::Kind::kTcp) {
     return {};
   }
-  CHANGEOVER_TRY_ASSIGN(const Address address, resolve(endpoint, options.job));
+  CHANGEOVER_TRY_ASSIGN(const Address address, resolve(endpoint, options.job, options.handshake));
   if (!is_local(address)) {
     return {Code::kRefused, endpoint.to_string() + " is not on this host: set a token"};
   }
@@ -80,7 +80,7 @@ void Dialer::Impl::attempt() {
 }
 
 void Dialer::Impl::reach(Role role, const SessionId& session, Outreach::Done done) {
-  const auto address = resolve(options.endpoint, options.channel.job);
+  const auto address = resolve(options.endpoint, options.channel.job, options.connect);
   if (!address.ok()) {
     failed(address.status());
     return;

@@ -84,7 +84,7 @@ Result<std::unique_ptr<Listener>> Listener::open(const Endpoint& endpoint,
 }
 
 Status Listener::Impl::bind(const Endpoint& wanted) {
-  CHANGEOVER_TRY_ASSIGN(const Address address, resolve(wanted, options.job));
+  CHANGEOVER_TRY_ASSIGN(const Address address, resolve(wanted, options.job, options.handshake));
   if (options.token.empty() && !is_local(address)) {
     return {Code::kRefused,
             wanted.to_string() + " leaves this host: set a token, or listen on a loopback address"};

@@ -13,6 +13,7 @@
 #include <sys/un.h>
 
 #include "os/error.h"
+#include "os/lookup.h"
 #include "os/poll.h"
 
 namespace changeover::os {
@@ -20,30 +21,11 @@ namespace changeover::os {
 namespace {
 
 constexpr int kBacklog = 128;
-using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+constexpr std::chrono::seconds kListenLookup(10);
 
 std::string address_text(const std::string& host, uint16_t port) {
   return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
                                              : fmt::format("[{}]:{}", host, port);
-}
-
-Result<AddressList> resolve(const std::string& host, uint16_t port, int flags) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | AI_NUMERICHOST | flags;
-  const std::string service = std::to_string(port);
-  addrinfo* list = nullptr;
-  int error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &list);
-  if (error == EAI_NONAME) {  // not an address: a name
-    hints.ai_flags &= ~AI_NUMERICHOST;
-    error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &list);
-  }
-  if (error != 0) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("host \"{}\": {}", host, ::gai_strerror(error)));
-  }
-  return AddressList(list, &::freeaddrinfo);
 }
 
 Result<Fd> make_socket(int family) {
@@ -99,7 +81,9 @@ Result<std::pair<sockaddr_un, socklen_t>> unix_address(const std::string& name) 
 }  // namespace
 
 Result<Fd> listen_tcp(const std::string& host, uint16_t port) {
-  CHANGEOVER_TRY_ASSIGN(const AddressList list, resolve(host, port, AI_PASSIVE));
+  const SystemClock clock;
+  CHANGEOVER_TRY_ASSIGN(const AddressList list,
+                        look_up(host, port, AI_PASSIVE, clock, clock.now() + kListenLookup));
   CHANGEOVER_TRY_ASSIGN(Fd fd, make_socket(list->ai_family));
   // Lets a restarted publisher take a port whose old connections are still in TIME_WAIT; a port
   // that somebody listens on stays refused.
@@ -135,7 +119,7 @@ Result<uint16_t> local_port(const Fd& fd) {
 }
 
 Result<Fd> dial_tcp(const std::string& host, uint16_t port, const Clock& clock, Instant deadline) {
-  CHANGEOVER_TRY_ASSIGN(const AddressList list, resolve(host, port, 0));
+  CHANGEOVER_TRY_ASSIGN(const AddressList list, look_up(host, port, 0, clock, deadline));
   Status last;
   for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
     CHANGEOVER_TRY_ASSIGN(Fd fd, make_socket(at->ai_family));

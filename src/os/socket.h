@@ -26,8 +26,8 @@ namespace changeover::os {
 Result<Fd> listen_tcp(const std::string& host, uint16_t port);
 Result<uint16_t> local_port(const Fd& fd);
 
-// Connected, with tune_tcp() done. Names are resolved first, which the deadline does not bound;
-// an address is not looked up anywhere.
+// Connected, with tune_tcp() done. A name is looked up first, within the deadline; an address is
+// not looked up anywhere.
 Result<Fd> dial_tcp(const std::string& host, uint16_t port, const Clock& clock, Instant deadline);
 
 // TCP_NODELAY, keepalive, and TCP_USER_TIMEOUT: unacknowledged bytes end the connection after
