@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "os/error.h"
@@ -127,6 +128,15 @@ Result<std::vector<Fd>> receive_descriptors(const Fd& socket, size_t count, cons
   if (n == 0) {
     return Status(Code::kUnavailable,
                   fmt::format("{} closed the connection before its descriptors", what));
+  }
+  if ((message.msg_flags & MSG_CTRUNC) != 0 && descriptors.size() < kDescriptorsMax) {
+    rlimit limit{};  // There was room for all in `control`: the kernel could open no more.
+    (void)::getrlimit(RLIMIT_NOFILE, &limit);
+    return Status(
+        Code::kExhausted,
+        fmt::format("only {} of the descriptors from {} could be opened: this process may "
+                    "have {} (RLIMIT_NOFILE); raise it with ulimit -n",
+                    descriptors.size(), what, limit.rlim_cur));
   }
   if (descriptors.size() != count || (message.msg_flags & MSG_CTRUNC) != 0) {
     return Status(Code::kCorrupt, fmt::format("{} sent {} descriptors where {} were expected", what,

@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -204,6 +205,23 @@ TEST(Descriptors, CrossAndWrongCountsAreRefusedWithoutALeak) {
   a.reset();
   EXPECT_EQ(receive_descriptors(b, 1, kClock, in(seconds(5)), "sender").status().code(),
             Code::kUnavailable);
+}
+
+TEST(Descriptors, S3_NoneLeftToOpenIsThisProcesssOwnWant) {
+  auto [a, b] = socket_pair().take();
+  const Doorbell bell = Doorbell::create().take();
+  const int two[] = {bell.fd().get(), bell.fd().get()};
+  ASSERT_TRUE(send_descriptors(a, two, kClock, in(seconds(5)), "reader").ok());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = ::dup(b.get());
+  ::close(next);
+  const rlimit one_more{static_cast<rlim_t>(next) + 1, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &one_more), 0);
+  const Status status = receive_descriptors(b, 2, kClock, in(seconds(5)), "sender").status();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(status.code(), Code::kExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("only 1 of the descriptors from sender"));
 }
 
 }  // namespace
