@@ -87,6 +87,8 @@ void StepConductor::on(const LinkClosed& event, Instant) {
     cancel();
   } else if (phase_ == Phase::kRunning) {
     finish(false);
+  } else {
+    send_all(pause());  // The others are told for whom they wait.
   }
 }
 
@@ -122,7 +124,7 @@ void StepConductor::on(const Received& event, Instant now) {
 
 void StepConductor::hello(LinkId link, const StepMessage& message) {
   if (const auto at = ranks_.find(link); at != ranks_.end()) {
-    actions_.push_back(Send{link, blank(StepKind::kWelcome)});  // A repeat: the same answer.
+    actions_.push_back(Send{link, welcome()});  // A repeat: the same answer.
     return;
   }
   if (!strangers_.contains(link)) {
@@ -144,7 +146,7 @@ void StepConductor::hello(LinkId link, const StepMessage& message) {
   peer.incarnation = message.sender;
   step_ = std::max(step_, message.step);
   last_run_ = std::max(last_run_, message.last_run);
-  actions_.push_back(Send{link, blank(StepKind::kWelcome)});
+  actions_.push_back(Send{link, welcome()});
 }
 
 std::string StepConductor::refusal(const StepMessage& message) const {
@@ -296,7 +298,7 @@ void StepConductor::try_start(Instant now) {
 void StepConductor::cancel() {
   phase_ = Phase::kIdle;
   phase_deadline_ = Instant::never();
-  send_all(blank(StepKind::kCancel));
+  send_all(pause());
 }
 
 void StepConductor::finish(bool counts) {
@@ -307,6 +309,7 @@ void StepConductor::finish(bool counts) {
   }
   StepMessage message = blank(StepKind::kClose);
   message.yes = counts;
+  message.text = counts ? "" : waiting_for();
   send_all(std::move(message));
 }
 
@@ -333,6 +336,18 @@ bool StepConductor::all_here() const {
 
 bool StepConductor::all_answered() const {
   return std::all_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.answered; });
+}
+
+StepMessage StepConductor::welcome() const {
+  StepMessage message = blank(StepKind::kWelcome);
+  message.text = waiting_for();
+  return message;
+}
+
+StepMessage StepConductor::pause() const {
+  StepMessage message = blank(StepKind::kCancel);
+  message.text = waiting_for();
+  return message;
 }
 
 StepMessage StepConductor::blank(StepKind kind) const {

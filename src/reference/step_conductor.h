@@ -108,6 +108,9 @@ class StepConductor {
   void refuse(LinkId link, std::string text);
   bool all_here() const;
   bool all_answered() const;
+  // With what is waited for, if anything is.
+  StepMessage welcome() const;
+  StepMessage pause() const;
   StepMessage blank(StepKind kind) const;
 
   Options options_;

@@ -34,6 +34,8 @@ StepStatus StepFollower::status(Instant now) const {
                                      options_.identity.engine, link_reason_);
   } else if (awaiting_) {
     status.waiting_for = fmt::format("this rank's fence: {}", fence_reason_);
+  } else {
+    status.waiting_for = engine_reason_;
   }
   return status;
 }
@@ -61,6 +63,10 @@ void StepFollower::on(const LinkDown& event, Instant now) {
 
 void StepFollower::on(const Received& event, Instant now) {
   const StepMessage& message = event.message;
+  if (message.kind == StepKind::kWelcome || message.kind == StepKind::kCancel ||
+      message.kind == StepKind::kRun || message.kind == StepKind::kClose) {
+    engine_reason_ = message.text;
+  }
   switch (message.kind) {
     case StepKind::kWelcome:
       welcomed_ = true;

@@ -135,6 +135,7 @@ class StepFollower {
   bool awaiting_ = false;      // AwaitFence is under way
   bool tell_ready_ = false;    // answered "cannot": say when that changes
   std::string fence_reason_;
+  std::string engine_reason_;  // for whom the conductor waits, as it said last
   std::optional<StepMessage> last_answer_;
   std::optional<StepMessage> last_done_;
   std::optional<StepRun> tentative_;

@@ -109,11 +109,27 @@ TEST_F(StepLoopTest, OneRankAloneIsAnEngineToo) {
   EXPECT_TRUE(steps_on(0));
 }
 
+// Whichever rank of an engine is asked, it says for whom all of them wait.
+TEST_F(StepLoopTest, R7_EveryRankSaysForWhomTheEngineWaits) {
+  for (int rank = 0; rank < 2; ++rank) {
+    fences_[rank].lower({0, 1});
+    start(rank);
+  }
+  EXPECT_TRUE(waits_for(1, "rank 2: not here")) << waiting(1);
+  fences_[2].lower({0, 1});
+  start(2);
+  EXPECT_TRUE(steps_on(1)) << waiting(1);
+  EXPECT_TRUE(eventually([&] { return waiting(1).empty(); })) << waiting(1);
+  loops_[2].reset();
+  EXPECT_TRUE(waits_for(1, "rank 2: not here")) << waiting(1);
+}
+
 TEST_F(StepLoopTest, AFencedRankPausesAllWithoutSpinning) {
   start_all(1);
   EXPECT_TRUE(steps_on(0));
   fences_[1].raise("receiving version 2");
   EXPECT_TRUE(waits_for(0, "rank 1: receiving version 2"));
+  EXPECT_TRUE(waits_for(2, "rank 1: receiving version 2"));
   const uint64_t run = loops_[0]->status().run;
   const uint64_t cancelled = loops_[0]->status().cancelled;
   const int refused = fences_[1].refused;

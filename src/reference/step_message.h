@@ -24,14 +24,14 @@ inline constexpr uint64_t kStepNumberMax = uint64_t{1} << 62;
 
 enum class StepKind : uint8_t {
   kHello = 1,    // follower: who I am, the last step I saw and the last one I ran
-  kWelcome = 2,  // conductor: you are in
+  kWelcome = 2,  // conductor: you are in; the engine waits for `text`, if anything
   kRefuse = 3,   // conductor: you are not, because `text`
   kPrepare = 4,  // conductor: take a guard for `step`; the last step that counts is `last_run`
   kAnswer = 5,   // follower: I can (and hold `version`), or cannot because `text`
   kRun = 6,      // conductor: all can; run `step` on `version`
   kDone = 7,     // follower: ran it (`checksum`), or did not because `text`
-  kCancel = 8,   // conductor: not all can; drop the guard
-  kClose = 9,    // conductor: the step counts (all ranks ran it), or counts for nobody
+  kCancel = 8,   // conductor: not all can, because `text`; drop the guard
+  kClose = 9,    // conductor: the step counts (all ranks ran it), or for nobody because `text`
   kReady = 10,   // follower: I could not before, now I can
 };
 std::string_view step_kind_name(StepKind kind);
