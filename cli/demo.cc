@@ -339,7 +339,9 @@ class Demo {
 }  // namespace
 
 int run(const DemoArguments& arguments) {
-  std::signal(SIGINT, [](int) { interrupted = 1; });
+  for (const int ending : {SIGINT, SIGTERM}) {
+    std::signal(ending, [](int) { interrupted = 1; });
+  }
   std::string folder = (std::filesystem::temp_directory_path() / "changeover-demo-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) {
     return fail({Code::kExhausted, "cannot make a folder in the temporary directory"},

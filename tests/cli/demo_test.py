@@ -1,6 +1,9 @@
 """changeover demo and bench, on models small enough for a test."""
 import os
+import pathlib
+import signal
 import tempfile
+import time
 import unittest
 
 from command import CommandTest
@@ -34,6 +37,18 @@ class Demo(CommandTest):
 
     def test_over_tcp_in_place(self):
         self.check(self.demo("--road", "tcp", "--mode", "in_place"), ["fenced", "restored"])
+
+    def test_ended_by_a_signal_it_leaves_nothing(self):
+        self.model()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with tempfile.TemporaryDirectory() as scratch:
+                running = self.start("demo", "--model", "model", "--tp", "2",
+                                     env={"TMPDIR": scratch})
+                while not list(pathlib.Path(scratch).glob("*/*.log")):  # until ranks are started
+                    self.assertIsNone(running.process.poll(), running.error_text())
+                    time.sleep(0.01)
+                self.assertEqual(running.stop(number)[0], 130, running.error_text())
+                self.assertEqual(os.listdir(scratch), [])
 
     def test_model_that_is_not_there(self):
         with tempfile.TemporaryDirectory() as scratch:
