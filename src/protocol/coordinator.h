@@ -186,6 +186,7 @@ class Coordinator {
 
   bool is_settled(const Engine& engine) const;
   bool is_complete(const std::map<int32_t, Peer>& ranks) const;
+  static uint64_t newest_plan(const std::map<int32_t, Peer>& ranks);
   bool is_whole(const std::map<int32_t, Peer>& ranks) const;
   void release_if_whole(const std::string& engine);
   std::optional<Decision> find_decision(const UpdateId& id, const std::string& engine) const;

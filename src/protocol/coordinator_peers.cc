@@ -114,6 +114,13 @@ Status Coordinator::check_hello(const Hello& hello) const {
                                   ", rank " + std::to_string(index) + " of its engine in " +
                                   std::string(mode_name(peer.hello.mode)) + " (rule V2)"};
     }
+    if (hello.plan_generation < peer.hello.plan_generation) {
+      return {Code::kRefused, rank + " has the load plan of generation " +
+                                  std::to_string(hello.plan_generation) + ", rank " +
+                                  std::to_string(index) + " of its engine that of generation " +
+                                  std::to_string(peer.hello.plan_generation) +
+                                  ": start it with the newer one (rule T15)"};
+    }
   }
   return {};
 }
@@ -158,7 +165,19 @@ void Coordinator::forget(ConnectionId connection, const Status& why, Instant) {
 
 bool Coordinator::is_complete(const std::map<int32_t, Peer>& ranks) const {
   return !ranks.empty() &&
-         ranks.size() == static_cast<size_t>(ranks.begin()->second.hello.engine_size);
+         ranks.size() == static_cast<size_t>(ranks.begin()->second.hello.engine_size) &&
+         std::all_of(ranks.begin(), ranks.end(), [&](const auto& entry) {
+           return entry.second.hello.plan_generation == newest_plan(ranks);
+         });
+}
+
+// The layout that the engine moves to: ranks with an older plan have to be started anew (T15).
+uint64_t Coordinator::newest_plan(const std::map<int32_t, Peer>& ranks) {
+  uint64_t newest = 0;
+  for (const auto& [rank, peer] : ranks) {
+    newest = std::max(newest, peer.hello.plan_generation);
+  }
+  return newest;
 }
 
 // All its ranks are here and hold one version, of one content as far as that is known.
@@ -215,8 +234,12 @@ std::string Coordinator::missing_ranks() const {
   for (const auto& [name, ranks] : engines_) {
     const int32_t size = ranks.begin()->second.hello.engine_size;
     for (int32_t rank = 0; rank < size; ++rank) {
-      if (!ranks.contains(rank) && count++ < kNamedMax) {
-        text += (text.empty() ? "" : ", ") + RankName{name, rank}.to_text();
+      const auto found = ranks.find(rank);
+      const bool older =
+          found != ranks.end() && found->second.hello.plan_generation < newest_plan(ranks);
+      if ((found == ranks.end() || older) && count++ < kNamedMax) {
+        text += (text.empty() ? "" : ", ") + RankName{name, rank}.to_text() +
+                (older ? " with the newer load plan" : "");
       }
     }
   }

@@ -320,6 +320,87 @@ TEST_F(CoordinatorTest, M5_AnEngineThatIsNotCompleteIsPendingAndLeftOut) {
   EXPECT_TRUE(sent<Begin>(a1).empty()) << "it joined in the middle: the next update fills it";
 }
 
+// An engine whose layout moved has plans of a new generation. A rank with an older one is refused
+// by name, and one that was here before the others moved keeps the engine out of the update.
+TEST_F(CoordinatorTest, T15_AnOlderPlanIsRefusedAndNoUpdateRunsOnTwo) {
+  const auto plan = [&](int32_t rank, uint64_t generation) {
+    Hello with = hello("a", rank, 3);
+    with.plan_generation = generation;
+    return with;
+  };
+  const auto a0 = connect(plan(0, 4));
+  const auto a1 = connect(plan(1, 5));
+  const auto late = connect(plan(2, 4));
+  EXPECT_TRUE(sent<Welcome>(late).empty());
+  EXPECT_THAT(sent<HelloRefused>(late).at(0).why.message(),
+              HasSubstr("\"a\"/2 has the load plan of generation 4, rank 1 of its engine that of "
+                        "generation 5"));
+  const auto a2 = connect(plan(2, 5));
+  EXPECT_EQ(coordinator_.complete_ranks(), 0u) << "a0 still has the old layout";
+  EXPECT_EQ(coordinator_.missing_ranks(), "a/0 with the newer load plan");
+  start();
+  ASSERT_TRUE(is_done());
+  EXPECT_EQ(report().status.code(), Code::kUnavailable);
+  EXPECT_TRUE(sent<Begin>(a1).empty() && sent<Begin>(a2).empty());
+  handle(Coordinator::Closed{a0, {Code::kUnavailable, "restarted"}});
+  Hello moved = plan(0, 5);
+  moved.incarnation = incarnation(99);
+  const auto back = connect(moved);
+  EXPECT_EQ(coordinator_.complete_ranks(), 3u);
+  start();
+  EXPECT_EQ(sent<Begin>(back).size(), 1u);
+}
+
+// A vote is for the update whose id it carries, and counts for no other one.
+TEST_F(CoordinatorTest, V2_AVoteOfAnEarlierUpdateDoesNotCount) {
+  const auto a0 = connect(hello("a", 0));
+  const auto a1 = connect(hello("a", 1));
+  start();
+  const UpdateId first = coordinator_.update();
+  reply(a0);
+  reply(a1);
+  stream_ended();
+  vote(a0, false, {Code::kCorrupt, "digest differs"});
+  finished(a0, false);
+  finished(a1, false);
+  start();
+  reply(a0);
+  reply(a1);
+  stream_ended();
+  vote(a0);
+  Vote old;
+  old.id = first;
+  old.ready = true;
+  old.version = kV2;
+  old.digest = digest(2);
+  old.incarnation = ranks_[a1].incarnation;
+  handle(Coordinator::Received{a1, old});
+  EXPECT_TRUE(sent<Decision>(a0).empty()) << "one yes, and one that is not of this update";
+  vote(a1);
+  EXPECT_TRUE(sent<Decision>(a0).at(0).commit);
+}
+
+TEST_F(CoordinatorTest, V4_EachEngineDecidesForItself) {
+  const auto a0 = connect(hello("a", 0, 1));
+  const auto b0 = connect(hello("b", 0, 1));
+  start();
+  reply(a0);
+  reply(b0);
+  stream_ended();
+  vote(a0, false, {Code::kCorrupt, "digest differs"});
+  EXPECT_FALSE(sent<Decision>(a0).at(0).commit);
+  EXPECT_TRUE(sent<Decision>(b0).empty()) << "it has not voted";
+  vote(b0);
+  EXPECT_TRUE(sent<Decision>(b0).at(0).commit);
+  finished(b0);
+  finished(a0, false);
+  ASSERT_TRUE(is_done());
+  EXPECT_FALSE(report().status.ok());
+  EXPECT_EQ(report().ranks.at(1).outcome, RankOutcome::kCommitted);
+  EXPECT_EQ(sent<Release>(b0).size(), 1u);
+  EXPECT_TRUE(sent<Release>(a0).empty());
+}
+
 TEST_F(CoordinatorTest, U5_AVersionThatWasPassedOverIsNeverSent) {
   const auto a0 = connect(hello("a", 0, 1));
   start({0, 5});

@@ -137,6 +137,17 @@ Status Ledger::coverage() const {
                                       std::to_string(whole_.size()) + " pieces landed): " + text};
 }
 
+std::string Ledger::not_come() const {
+  std::string text;
+  size_t count = 0;
+  for (size_t source = 0; source < source_arrived_.size(); ++source) {
+    if (!source_arrived_[source] && count++ < kNamedMax) {
+      text += (text.empty() ? "" : ", ") + base::quoted(source_names_[source]);
+    }
+  }
+  return count > kNamedMax ? text + " and " + std::to_string(count - kNamedMax) + " more" : text;
+}
+
 std::string Ledger::missing(uint32_t piece) const {
   const Label& label = labels_[piece];
   std::string text = label.parameter + ":";

@@ -42,6 +42,8 @@ class Ledger {
   // Ok only if every parameter is whole (rule T5); else kInvalidArgument naming what is missing:
   // "layers.1.qkv_proj: part v missing".
   Status coverage() const;
+  // Names the first sources that did not come so far; empty if all did.
+  std::string not_come() const;
 
   std::span<const uint32_t> pieces_of(uint32_t source) const;
   uint64_t pieces_expected() const { return piece_bytes_.size(); }

@@ -50,10 +50,14 @@ Status TransactionImpl::take(const FrameTensor& tensor, Incoming& incoming) {
   switch (incoming.match.kind) {
     case model::NameMatch::Kind::kIgnorable:
       return {};
-    case model::NameMatch::Kind::kUnmatched:
-      return {Code::kInvalidArgument, base::quoted(spec.name) +
-                                          ": no piece of this rank's plan wants it and it is not " +
-                                          "declared as ignorable"};
+    case model::NameMatch::Kind::kUnmatched: {
+      // Both sides' names: a prefix that no rule strips shows at once (case B17).
+      const std::string wanted = ledger_.not_come();
+      return {Code::kInvalidArgument,
+              base::quoted(spec.name) + ": no piece of this rank's plan wants it and it is not " +
+                  "declared as ignorable" +
+                  (wanted.empty() ? "" : "; the plan still waits for " + wanted)};
+    }
     case model::NameMatch::Kind::kSource:
       break;
   }
