@@ -201,6 +201,9 @@ void RankDriver::act(protocol::RankMachine::Action action) {
   } else if (auto* close = std::get_if<Machine::CloseStream>(&action)) {
     // The bytes still come, and who does not take them holds its peers back (rule R1).
     drained_ = true;
+    if (!started_) {
+      quiet_since_ = parts_.clock.now();
+    }
     if (receiver_) {
       receiver_->fail(close->why);
     }
@@ -227,6 +230,7 @@ void RankDriver::open_stream(const protocol::RankMachine::OpenStream& open) {
   stream_update_ = open.id;
   started_ = false;
   drained_ = false;
+  quiet_since_ = parts_.clock.now();
   protocol::StreamReceiverOptions options;
   options.version = open.version.version;
   options.payload_bytes_max = payload_bytes_max_;
@@ -256,14 +260,13 @@ void RankDriver::open_stream(const protocol::RankMachine::OpenStream& open) {
 // Until the stream is over or something else wants to be looked at.
 void RankDriver::pump() {
   while (const auto want = receiver_->want()) {
-    const Instant now = parts_.clock.now();
-    const Instant stalled = now + parts_.options.deadlines.stall;
+    const Instant stalled = quiet_since_ + parts_.options.deadlines.stall;
     const Instant deadline = started_ || drained_ ? stalled : machine_.deadline();
     auto run = road_->receive(part_of(want->part), want->bytes, {}, deadline);
     if (run.ok()) {
       if (!started_) {
         started_ = true;
-        progress_due_ = now;
+        progress_due_ = parts_.clock.now();
         feed(protocol::RankMachine::StreamStarted{});
         if (!receiver_) {
           return;
@@ -276,6 +279,7 @@ void RankDriver::pump() {
       if (want->part == protocol::StreamPart::kPayload) {
         show_progress();
       }
+      quiet_since_ = parts_.clock.now();  // After the work: a slow rank is not a quiet road.
     } else if (run.status().code() == Code::kTryLater) {
       return;
     } else {

@@ -94,6 +94,9 @@ class RankDriver {
   std::atomic<bool> streaming_{false};
   bool started_ = false;  // The stream's first byte is here.
   bool drained_ = false;  // The machine left the stream: received, but of no interest.
+  // The last byte's time, or when the stream was joined or left: messages that come meanwhile do
+  // not give a road that stands still more time.
+  Instant quiet_since_;
   Instant progress_due_;
   std::optional<RankReport> ended_;
   Status refused_;       // The publisher refused this rank; told once.

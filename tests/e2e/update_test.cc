@@ -93,6 +93,13 @@ TEST_P(UpdateOver, CaseB38_StaleVersionsAreRefusedAndTheSameOneIsCheckedByDigest
   EXPECT_FALSE(only->status().fenced);
   EXPECT_TRUE(publish(38, 38).status.ok());
   EXPECT_TRUE(only.serves(38) && only.holds(38));
+  // Going back needs a higher epoch, given explicitly.
+  auto back = publish_options(5, 1);
+  back.version.epoch = 1;
+  const auto report = publisher->publish(*model.source(5), back);
+  EXPECT_TRUE(report.ok() && report->status.ok());
+  EXPECT_TRUE(only.serves(5) && only.holds(5));
+  EXPECT_FALSE(publish(39, 39).status.ok()) << "of the older epoch";
 }
 
 TEST_P(UpdateOver, CaseB37_OneVersionNumberOnEveryRoad) {
