@@ -188,6 +188,47 @@ TEST(Publishers, R7_WaitingForRanksNamesWhoIsMissing) {
   EXPECT_THAT(report.status().message(), HasSubstr("a/1"));
 }
 
+TEST(Publishers, R7_WaitingForRanksSaysWhoWasRefusedLastAndWhy) {
+  const Model model(true);
+  auto options = publisher_options("tcp");
+  options.token = "secret";
+  auto publisher = open_publisher(options);
+  RankOptions guess;
+  guess.subscriber.token = "guess";
+  Rank stranger(model, publisher->endpoint(), guess);  // dials again and again
+  Status waited;
+  do {
+    waited = publisher->wait_for_ranks(1, 50ms);
+    ASSERT_EQ(waited.code(), Code::kDeadline);
+  } while (waited.message().find("last refused: 127.0.0.1:") == std::string::npos);
+  EXPECT_THAT(waited.message(), HasSubstr("wrong token"));
+}
+
+TEST(Publishers, ARankThatWasRefusedForAnothersMistakeComesBackWhenThatIsMended) {
+  const Model model(true);
+  auto publisher = open_publisher(publisher_options("tcp"));
+  RankOptions two;
+  two.tp = 2;
+  RankOptions mistaken;
+  mistaken.rank = 1;
+  mistaken.tp = 4;
+  auto wrong = std::make_unique<Rank>(model, publisher->endpoint(), mistaken);
+  ASSERT_TRUE(publisher->wait_for_ranks(0, 0s).ok());
+  while (publisher->peers().empty()) {
+    std::this_thread::yield();
+  }
+  Rank first(model, publisher->endpoint(), two);
+  while (!first.log().has("says its engine has 2 ranks, rank 1 says 4")) {
+    std::this_thread::yield();
+  }
+  wrong.reset();
+  two.rank = 1;
+  Rank second(model, publisher->endpoint(), two);
+  const auto report = publisher->publish(*model.source(1), publish_options(1, 2));
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(first.serves(1) && second.serves(1));
+}
+
 TEST(Publishers, ASecondPublishAtTheSameTimeIsBusy) {
   const Model model(true);
   auto publisher = open_publisher(publisher_options("tcp"));

@@ -1,4 +1,5 @@
 // Processes that die and stop in mid-update (cases B01, B33, B36; rules R3, T8, V3-V5, M5, S4).
+#include <atomic>
 #include <future>
 
 #include <gmock/gmock.h>
@@ -52,7 +53,13 @@ Status publish(Publisher& publisher, const Model& model, int64_t version, uint32
 TEST_P(CrashOver, CaseB36_ARankKilledInMidStream) {
   const Model model(true);
   auto trainer = publisher();
-  Rank a0(model, trainer->endpoint(), rank("a", 0));
+  std::atomic<bool> survivor_wrote{false};
+  auto survivor = rank("a", 0);
+  survivor.subscriber.on_progress = [&](uint64_t) {
+    survivor_wrote = true;
+    survivor_wrote.notify_all();
+  };
+  Rank a0(model, trainer->endpoint(), survivor);
   Rank b0(model, trainer->endpoint(), rank("b", 0));
   Rank b1(model, trainer->endpoint(), rank("b", 1));
   {
@@ -64,10 +71,13 @@ TEST_P(CrashOver, CaseB36_ARankKilledInMidStream) {
   auto doomed = rank_process(model, trainer->endpoint(), "a", 1, 2, mode(), 1);
   // It holds no version: its engine is pending, the other one is not.
   ASSERT_TRUE(trainer->wait_for_ranks(4, 10s).ok());
+  survivor_wrote = false;
   auto update = std::async(std::launch::async, [&] {
     return trainer->publish(*model.source(2), publish_options(2, 4, 1));
   });
   ASSERT_EQ(doomed.line(), "holding");
+  survivor_wrote.wait(
+      false);  // Without a byte of version 2 it would have nothing to be fenced for.
   doomed.kill();
   const auto report = update.get();
   ASSERT_TRUE(report.ok()) << report.status().to_string();
