@@ -97,6 +97,11 @@ TEST_P(FaultyRoad, R3_V1_AnyFaultIsGivenUpWholeAndTheNextUpdateCommits) {
     EXPECT_FALSE(report.status.ok());
     EXPECT_THAT(report.status.message(), HasSubstr("a/"));
     expect_given_up(version);
+    const auto until = std::chrono::steady_clock::now() + 10s;
+    while (proxy_->stands_still() && std::chrono::steady_clock::now() < until) {
+      std::this_thread::yield();
+    }
+    EXPECT_FALSE(proxy_->stands_still()) << "the rank keeps a road that is dead";
     version += 2;
     ASSERT_TRUE(publisher_->wait_for_ranks(2, 10s).ok());
     expect_new(version, fault.kind == FaultKind::kStall ? 3 : 1);
