@@ -231,7 +231,7 @@ TEST_P(LiveRoad, R7_SendDeadlineNamesWhoHeldItBack) {
     }
   });
   const Status status =
-      kit_->sender().send(Part::kPayload, pattern_bytes(1, 0, 16'000'000), in(milliseconds(500)));
+      kit_->sender().send(Part::kPayload, pattern_bytes(1, 0, 16'000'000), in(seconds(2)));
   EXPECT_EQ(status.code(), Code::kDeadline) << status.to_string();
   EXPECT_THAT(status.message(), HasSubstr("peer 0"));
   EXPECT_THAT(status.message(), HasSubstr("bytes of stream 1 had"));

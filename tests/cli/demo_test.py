@@ -2,8 +2,8 @@
 import os
 import pathlib
 import signal
+import subprocess
 import tempfile
-import time
 import unittest
 
 from command import CommandTest
@@ -45,8 +45,8 @@ class Demo(CommandTest):
                 running = self.start("demo", "--model", "model", "--tp", "2",
                                      env={"TMPDIR": scratch})
                 while not list(pathlib.Path(scratch).glob("*/*.log")):  # until ranks are started
-                    self.assertIsNone(running.process.poll(), running.error_text())
-                    time.sleep(0.01)
+                    with self.assertRaises(subprocess.TimeoutExpired, msg=running.error_text()):
+                        running.process.wait(timeout=0.01)
                 self.assertEqual(running.stop(number)[0], 130, running.error_text())
                 self.assertEqual(os.listdir(scratch), [])
 
