@@ -32,10 +32,6 @@ void read_status(const Json& json, RankView& view) {
   view.fence_reason = json.value("fence_reason", "");
   const Json steps = json.value("steps", Json::object());
   view.waiting_for = steps.value("waiting_for", "");
-  if (const size_t fenced = view.waiting_for.find("fenced: "); fenced != std::string::npos) {
-    view.fenced = true;
-    view.fence_reason = view.waiting_for.substr(fenced + 8);
-  }
   view.serving = json.value("gate_open", false) && view.waiting_for.empty();
   view.steps = steps.value("run", uint64_t{0});
   view.steps_mixed = steps.value("mixed", uint64_t{0});

@@ -51,13 +51,17 @@ Instant StepConductor::deadline() const {
   return due;
 }
 
+// Nobody is asked while a rank is missing, so what the others said before may be over: then the
+// missing ones alone are named.
 std::string StepConductor::waiting_for() const {
+  const bool complete =
+      std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.link.has_value(); });
   std::string text;
   for (size_t rank = 0; rank < peers_.size(); ++rank) {
     const Peer& peer = peers_[rank];
-    if (!peer.link || !peer.reason.empty()) {
+    if (complete ? !peer.reason.empty() : !peer.link) {
       text += fmt::format("{}rank {}: {}", text.empty() ? "" : "; ", rank,
-                          peer.link ? peer.reason : "not here");
+                          complete ? peer.reason : "not here");
     }
   }
   return text.empty() ? mismatch_ : text;

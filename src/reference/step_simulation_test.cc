@@ -76,6 +76,21 @@ TEST(StepSimulation, V6_RanksOnTwoVersionsRunNoStep) {
   EXPECT_GT(simulation.counted.size(), 10u);
 }
 
+// Nobody is asked while one is missing, so a fence that fell meanwhile must not be named.
+TEST(StepSimulation, AMissingRankIsNamedAloneOthersMayHaveChanged) {
+  Simulation simulation(3);
+  for (int rank = 0; rank < Simulation::kRanks; ++rank) {
+    simulation.rewrite(rank, 1);
+  }
+  simulation.run_for(seconds(1));
+  simulation.fence(1);
+  simulation.run_for(seconds(2));
+  EXPECT_NE(simulation.waiting_for().find("rank 1: fenced"), std::string::npos);
+  simulation.kill(2);
+  simulation.run_for(seconds(5));
+  EXPECT_EQ(simulation.waiting_for(), "rank 2: not here");
+}
+
 TEST(StepSimulation, AFencedRankIsNotAskedInALoopAndSaysWhenItIsReady) {
   Simulation simulation(2);
   for (int rank = 0; rank < Simulation::kRanks; ++rank) {
