@@ -54,8 +54,8 @@ Instant StepConductor::deadline() const {
 // Nobody is asked while a rank is missing, so what the others said before may be over: then the
 // missing ones alone are named.
 std::string StepConductor::waiting_for() const {
-  const bool complete =
-      std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.link.has_value(); });
+  const bool complete = std::all_of(peers_.begin(), peers_.end(),
+                                    [](const Peer& peer) { return peer.link.has_value(); });
   std::string text;
   for (size_t rank = 0; rank < peers_.size(); ++rank) {
     const Peer& peer = peers_[rank];
