@@ -369,8 +369,23 @@ void RankDriver::publish_status() {
 }
 
 RankStatus RankDriver::status() const {
-  const std::lock_guard lock(status_mutex_);
-  return status_;
+  RankStatus status;
+  {
+    const std::lock_guard lock(status_mutex_);
+    status = status_;
+  }
+  // The fence may have moved since the last turn ended; a version that readers may use is named.
+  if (parts_.fence.is_open()) {
+    const auto live = parts_.fence.state().version();
+    if (live && *live != update::kVersionUnknown && live != status.version) {
+      status.version = live;
+      status.digest.reset();
+    }
+    status.fenced = false;
+    status.fence_reason.clear();
+    status.gate_open = true;
+  }
+  return status;
 }
 
 std::optional<RankReport> RankDriver::last_report() const {
