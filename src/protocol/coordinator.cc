@@ -282,11 +282,16 @@ void Coordinator::lose(const std::string& name, Engine& engine, Member& member, 
   decide(name, engine, false, why.with_context("rank " + member.hello.rank.to_text()));
 }
 
-void Coordinator::lose_silent(bool (*is_silent)(const Member&), const std::string& what) {
+// They may be alive, with a data connection that is not (case N15): whoever is silent is told the
+// decision and let go, and takes part again when it has come anew.
+void Coordinator::let_go_silent(bool (*is_silent)(const Member&), const std::string& what,
+                                Instant now) {
   for (auto& [name, engine] : update_) {
     for (auto& [rank, member] : engine.members) {
       if (member.lost.ok() && is_silent(member)) {
-        lose(name, engine, member, {Code::kDeadline, what});
+        const Status why(Code::kDeadline, what);
+        lose(name, engine, member, why);
+        close(member.connection, why.with_context("rank " + member.hello.rank.to_text()), now);
       }
     }
   }
@@ -334,8 +339,8 @@ void Coordinator::advance(Instant now) {
   const std::string waited = "waited " + milliseconds_text(now - waiting_since_) + " for ";
   if (step_ == Step::kBeginning) {
     if (late()) {
-      lose_silent([](const Member& member) { return !member.begin; },
-                  waited + "its answer to the begin");
+      let_go_silent([](const Member& member) { return !member.begin; },
+                    waited + "its answer to the begin", now);
     }
     const bool all = std::all_of(update_.begin(), update_.end(), [](const auto& entry) {
       return std::all_of(entry.second.members.begin(), entry.second.members.end(),
@@ -348,11 +353,11 @@ void Coordinator::advance(Instant now) {
   if (step_ == Step::kVoting) {
     judge_votes();
     if (late()) {
-      lose_silent(
+      let_go_silent(
           [](const Member& member) {
             return !member.vote && member.begin && member.begin->kind == BeginKind::kReady;
           },
-          waited + "its vote");
+          waited + "its vote", now);
     }
     if (std::all_of(update_.begin(), update_.end(),
                     [](const auto& entry) { return entry.second.decision.has_value(); })) {
@@ -363,11 +368,11 @@ void Coordinator::advance(Instant now) {
   }
   if (step_ == Step::kFinishing) {
     if (late()) {
-      lose_silent(
+      let_go_silent(
           [](const Member& member) {
             return !member.finished && member.begin && member.begin->kind == BeginKind::kReady;
           },
-          waited + "its word that the decision was carried out");
+          waited + "its word that the decision was carried out", now);
     }
     if (std::all_of(update_.begin(), update_.end(),
                     [&](const auto& entry) { return is_settled(entry.second); })) {

@@ -177,7 +177,7 @@ class Coordinator {
   void judge_begins(Instant now);
   void start_stream(Instant now);
   void judge_votes();
-  void lose_silent(bool (*is_silent)(const Member&), const std::string& what);
+  void let_go_silent(bool (*is_silent)(const Member&), const std::string& what, Instant now);
   void lose(const std::string& name, Engine& engine, Member& member, const Status& why);
   void decide(const std::string& name, Engine& engine, bool commit, const Status& reason);
   void decide_all(const Status& reason);

@@ -113,6 +113,20 @@ class CoordinatorTest : public ::testing::Test {
     }
     return found;
   }
+  // Closed, for that reason, after all that was sent to it.
+  void expect_let_go(ConnectionId id, const std::string& why) const {
+    bool closed = false;
+    for (const auto& action : actions_) {
+      const auto* send = std::get_if<Coordinator::Send>(&action);
+      EXPECT_FALSE(closed && send != nullptr && send->connection == id);
+      const auto* close = std::get_if<Coordinator::CloseConnection>(&action);
+      if (close != nullptr && close->connection == id) {
+        closed = true;
+        EXPECT_NE(close->why.message().find(why), std::string::npos) << close->why.message();
+      }
+    }
+    EXPECT_TRUE(closed) << id;
+  }
   UpdateReport report() const {
     const auto done = actions<Coordinator::UpdateDone>();
     return done.empty() ? UpdateReport() : done.back().report;

@@ -209,6 +209,39 @@ TEST_P(HooksOver, U1_CaseB02_ASourceOrEventThatThrowsEndsThatUpdateOnly) {
   EXPECT_TRUE(a0.serves(3) && a0.holds(3) && a1.serves(3) && a1.holds(3));
 }
 
+// Case N15: a rank that misses its vote, whatever holds it up, is let go with the decision, and is
+// not begun again before it has come back.
+TEST_P(HooksOver, V5_CaseN15_ARankThatMissedItsVoteIsLetGoAndComesBack) {
+  const Model model(true);
+  std::promise<void> let_go;
+  auto options = publisher_options(road());
+  options.deadlines = short_deadlines();
+  options.log = [&, told = false](std::string_view line) mutable {
+    if (!told && line.find("a/1") != line.npos && line.find("for its vote") != line.npos) {
+      told = true;
+      let_go.set_value();
+    }
+  };
+  auto publisher = open_publisher(options);
+  std::atomic<bool> armed{false};
+  auto slow = rank("a", 1, 2);
+  slow.subscriber.on_progress = [&](uint64_t) {
+    if (armed.exchange(false)) {
+      EXPECT_EQ(let_go.get_future().wait_for(10s), std::future_status::ready);
+    }
+  };
+  Rank a0(model, publisher->endpoint(), rank("a", 0, 2));
+  Rank a1(model, publisher->endpoint(), slow);
+  ASSERT_TRUE(publish(*publisher, model, 1, 2).status.ok());
+  armed = true;
+  const auto report = publish(*publisher, model, 2, 2);
+  EXPECT_THAT(report.status.message(), HasSubstr("a/1"));
+  EXPECT_EQ(report.ranks.at(1).outcome, RankOutcome::kLost);
+  const auto next = publish(*publisher, model, 3, 2);
+  EXPECT_TRUE(next.status.ok()) << next.status.to_string();
+  EXPECT_TRUE(a0.serves(3) && a0.holds(3) && a1.serves(3) && a1.holds(3));
+}
+
 // Case B02, before it connects: a rank that cannot be is refused where it starts, and the publisher
 // names it when its time is over. Then it comes, and the same publisher serves it.
 TEST_P(HooksOver, R7_CaseB02_ARankThatNeverConnectsIsNamed) {

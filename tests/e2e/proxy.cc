@@ -53,7 +53,6 @@ void Proxy::run() {
     for (auto pair = pairs_.begin(); pair != pairs_.end(); at += 2) {
       const bool stays = (polls[at].revents == 0 || to_publisher(*pair)) &&
                          (polls[at + 1].revents == 0 || to_rank(*pair));
-      still_ = still_ && (stays || !pair->stalled);
       pair = stays ? std::next(pair) : pairs_.erase(pair);
     }
     if (polls[0].revents != 0) {
@@ -117,7 +116,7 @@ size_t Proxy::damage(Pair& pair, std::span<std::byte> bytes) {
     bytes[at] ^= static_cast<std::byte>(1u << fault_.bit);
     return bytes.size();
   }
-  still_ = pair.stalled = fault_.kind == transport::FaultKind::kStall;
+  pair.stalled = fault_.kind == transport::FaultKind::kStall;
   return at;
 }
 

@@ -23,8 +23,6 @@ class Proxy {
   // and kTruncate end that connection there, kStall passes nothing on any more.
   void plan(const transport::FaultPlan& fault);
   bool struck() const { return struck_; }
-  // A connection that stands still has not been given up by its rank yet.
-  bool stands_still() const { return still_; }
 
  private:
   struct Pair {
@@ -51,7 +49,6 @@ class Proxy {
   transport::FaultPlan fault_;
   uint64_t plans_ = 0;
   std::atomic<bool> struck_{true};
-  std::atomic<bool> still_{false};
   std::atomic<bool> done_{false};
   std::thread thread_;
 };
