@@ -120,6 +120,41 @@ TEST_F(CoordinatorTest, CaseN10_AForeignJobIsRefusedByName) {
   EXPECT_TRUE(coordinator_.peers().empty());
 }
 
+// Case N10: process ids come round again. Who a rank is, is said by its incarnation: a new process
+// with a dead one's id is another rank, and words of the dead one are not taken for its own.
+TEST_F(CoordinatorTest, CaseN10_AReusedProcessIdIsNotTheProcessItWas) {
+  Hello dead = hello("a", 0, 1);
+  dead.pid = 4711;
+  dead.host = "one";
+  const auto first = connect(dead);
+  Hello reused = dead;
+  reused.incarnation = incarnation(77);
+  reused.version.reset();
+  const auto early = connect(reused);
+  EXPECT_THAT(sent<HelloRefused>(early).at(0).why.message(), HasSubstr("4711"));
+  EXPECT_EQ(coordinator_.peers().at(0).incarnation, dead.incarnation) << "the first stands";
+  handle(Coordinator::Closed{first, {Code::kUnavailable, "killed"}});
+
+  const auto second = connect(reused);
+  EXPECT_EQ(coordinator_.peers().at(0).incarnation, reused.incarnation);
+  EXPECT_FALSE(coordinator_.peers()[0].version.has_value()) << "nothing is kept of the dead one";
+  start();
+  reply(second);
+  stream_ended();
+  ranks_[second].incarnation = dead.incarnation;
+  vote(second);
+  EXPECT_TRUE(sent<Decision>(second).empty()) << "a vote of the dead one";
+  ranks_[second].incarnation = reused.incarnation;
+  vote(second);
+  EXPECT_TRUE(sent<Decision>(second).at(0).commit);
+  ranks_[second].incarnation = dead.incarnation;
+  finished(second);
+  EXPECT_FALSE(is_done());
+  ranks_[second].incarnation = reused.incarnation;
+  finished(second);
+  EXPECT_TRUE(report().status.ok());
+}
+
 TEST_F(CoordinatorTest, S3_WhatMakesNoSenseClosesThatConnectionOnly) {
   const auto good = connect(hello("a", 0, 1));
   for (const auto& [rank, size] : {std::pair{-1, 2}, {2, 2}, {0, 0}, {0, 1 << 20}}) {
