@@ -72,7 +72,7 @@ TEST_F(MakeLoadPlan, AnUnknownArchitectureListsTheKnown) {
   config_["architectures"] = {"PuzzleForCausalLM"};
   EXPECT_THAT(refusal(), HasSubstr("\"PuzzleForCausalLM\" is not known; known are "
                                    "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, "
-                                   "Qwen3ForCausalLM;"));
+                                   "Qwen3ForCausalLM, Qwen3MoeForCausalLM;"));
   config_["architectures"] = {"LlamaForCausalLM", "Other"};
   EXPECT_THAT(refusal(), HasSubstr("an array of one string"));
 }
