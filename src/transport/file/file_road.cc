@@ -23,7 +23,7 @@ Status FileSendRoad::open_stream(std::span<const uint32_t> peers, uint64_t) {
     return {Code::kInvalidArgument, path_ + ": a file is one peer, index 0"};
   }
   file_.reset();
-  failures_.clear();
+  failures_.start_stream();
   staged_bytes_ = lent_bytes_ = 0;
   CHANGEOVER_TRY_ASSIGN(file_, os::AtomicFile::create(path_));
   return {};
@@ -94,12 +94,12 @@ Status FileSendRoad::failed(const Status& why) {
 void FileSendRoad::drop(uint32_t peer, const Status& why) {
   if (peer == 0 && file_ != nullptr) {
     file_.reset();
-    failures_.push_back({0, why});
+    failures_.add(0, why);
   }
 }
 
 std::vector<PeerFailure> FileSendRoad::take_failures() {
-  return std::exchange(failures_, {});
+  return failures_.take();
 }
 
 Result<std::unique_ptr<FileReceiveRoad>> FileReceiveRoad::create(const std::string& path) {

@@ -7,6 +7,7 @@
 #include "os/clock.h"
 #include "os/file.h"
 #include "os/mapping.h"
+#include "transport/send_peers.h"
 #include "transport/transport.h"
 
 namespace changeover::transport {
@@ -41,7 +42,7 @@ class FileSendRoad final : public SendRoad {
   std::unique_ptr<std::byte[]> staged_;
   uint64_t staged_bytes_ = 0;
   uint64_t lent_bytes_ = 0;
-  std::vector<PeerFailure> failures_;
+  PeerFailures failures_;
 };
 
 // Plays a recorded stream; its runs are the file's own pages. Every stream begins at its first

@@ -17,6 +17,7 @@
 #include "os/fd.h"
 #include "os/mapping.h"
 #include "os/poll.h"
+#include "transport/send_peers.h"
 #include "transport/shm/shm_layout.h"
 #include "transport/transport.h"
 
@@ -49,14 +50,10 @@ class ShmSendRoad final : public SendRoad {
   std::vector<PeerFailure> take_failures() override;
 
  private:
-  struct Peer {
+  struct Peer : SendPeer {
     explicit Peer(os::Doorbell reader_bell) : bell(std::move(reader_bell)) {}
-    uint32_t index = 0;
-    os::Fd socket;
-    std::string name;
     os::Mapping control;
     os::Doorbell bell;
-    bool in_stream = false;
     uint64_t start = 0;     // the first slot of the stream
     uint64_t consumed = 0;  // slots before this one are free of it
     uint64_t rung = 0;      // the wait it was last rung for
@@ -75,9 +72,7 @@ class ShmSendRoad final : public SendRoad {
   void look_at_sockets(int ready);
   void ring_if_waiting(Peer& peer);
   void fail(Peer& peer, Status why);
-  void remove_failed();
   std::string arrived_text(const Peer& peer) const;
-  Status live_status() const;
 
   const Capabilities capabilities_;
   const ShmSendOptions options_;
@@ -86,13 +81,10 @@ class ShmSendRoad final : public SendRoad {
   os::Mapping ring_;
   const ShmRing view_;
   os::Doorbell credit_bell_;
-  std::vector<Peer> peers_;
+  SendPeers<Peer> peers_;
   std::vector<pollfd> polls_;  // credit bell and each peer; kept so that no wait allocates
-  std::vector<PeerFailure> failures_;
-  std::string last_failure_;
 
   uint64_t generation_ = 0;  // of the last attached member
-  uint64_t stream_id_ = 0;
   uint64_t stream_bytes_ = 0;
   uint64_t count_ = 0;       // slots published since the road was made
   bool slot_open_ = false;   // slot count_ is being filled

@@ -81,39 +81,25 @@ Status ShmSendRoad::attach(uint32_t peer, os::Fd socket, Instant deadline) {
   fresh.socket = std::move(socket);
   fresh.name = name;
   fresh.control = std::move(control);
-  peers_.push_back(std::move(fresh));
+  peers_.add(std::move(fresh));
   polls_.resize(1 + peers_.size());
   return {};
 }
 
 Status ShmSendRoad::open_stream(std::span<const uint32_t> peers, uint64_t stream_id) {
-  if (stream_id <= stream_id_) {
-    return {Code::kInvalidArgument,
-            fmt::format("stream {} after stream {}: ids must grow", stream_id, stream_id_)};
-  }
-  stream_id_ = stream_id;
+  CHANGEOVER_TRY(peers_.start_stream(peers, stream_id));
   stream_bytes_ = slot_bytes_ = lent_bytes_ = 0;  // a slot that was being filled starts over
-  last_failure_ = "none was given";
-  failures_.clear();
   for (Peer& peer : peers_) {
-    peer.in_stream = false;
-    view_.member(peer.index).stream_id.store(0);
-  }
-  for (const uint32_t index : peers) {
-    const auto at = std::find_if(peers_.begin(), peers_.end(),
-                                 [&](const Peer& peer) { return peer.index == index; });
-    if (at == peers_.end()) {
-      last_failure_ = fmt::format("peer {} is not attached", index);
-      failures_.push_back({index, Status(Code::kUnavailable, last_failure_)});
-      continue;
+    ShmMember& member = view_.member(peer.index);
+    member.stream_id.store(0);
+    if (peer.in_stream) {
+      peer.start = peer.consumed = count_;
+      member.start.store(count_);
+      member.stream_id.store(stream_id);
+      ring_if_waiting(peer);
     }
-    at->in_stream = true;
-    at->start = at->consumed = count_;
-    view_.member(index).start.store(count_);
-    view_.member(index).stream_id.store(stream_id);
-    ring_if_waiting(*at);
   }
-  return live_status();
+  return peers_.live_status();
 }
 
 Result<std::span<std::byte>> ShmSendRoad::lend(Part, uint64_t bytes, Instant deadline) {
@@ -157,24 +143,22 @@ Status ShmSendRoad::flush(Instant) {
   CHANGEOVER_TRY_ASSIGN(const int ready, os::poll_until(std::span(polls_).first(1 + peers_.size()),
                                                         clock_, Instant{}));
   look_at_sockets(ready);
-  return live_status();
+  return peers_.live_status();
 }
 
 void ShmSendRoad::drop(uint32_t peer, const Status& why) {
-  for (Peer& at : peers_) {
-    if (at.index == peer) {
-      fail(at, why);
-    }
+  if (Peer* at = peers_.find(peer)) {
+    fail(*at, why);
+    peers_.remove_failed();
   }
-  remove_failed();
 }
 
 std::vector<PeerFailure> ShmSendRoad::take_failures() {
-  return std::exchange(failures_, {});
+  return peers_.take_failures();
 }
 
 Status ShmSendRoad::open_slot(Instant deadline) {
-  CHANGEOVER_TRY(live_status());
+  CHANGEOVER_TRY(peers_.live_status());
   if (slot_open_) {
     return {};
   }
@@ -188,7 +172,7 @@ Status ShmSendRoad::open_slot(Instant deadline) {
 
 void ShmSendRoad::publish_slot() {
   ShmSlot& slot = view_.slot(count_);
-  slot.stream_id.store(stream_id_, std::memory_order_relaxed);
+  slot.stream_id.store(peers_.stream_id(), std::memory_order_relaxed);
   slot.bytes.store(slot_bytes_, std::memory_order_relaxed);
   slot.sequence.exchange(shm_written(count_));
   stream_bytes_at_[count_ % stream_bytes_at_.size()] = stream_bytes_;

@@ -43,7 +43,7 @@ void ShmSendRoad::read_credits() {
     peer.consumed = consumed;
     peer.progress = clock_.now();
   }
-  remove_failed();
+  peers_.remove_failed();
 }
 
 bool ShmSendRoad::ring_is_full() {
@@ -54,7 +54,7 @@ bool ShmSendRoad::ring_is_full() {
 
 Status ShmSendRoad::wait_for_room(Instant deadline) {
   if (!ring_is_full()) {
-    return live_status();
+    return peers_.live_status();
   }
   const Instant start = clock_.now();
   for (Peer& peer : peers_) {
@@ -67,7 +67,7 @@ Status ShmSendRoad::wait_for_room(Instant deadline) {
     const Status waited = full ? wait_once(deadline) : Status();
     view_.header().publisher_waiting.store(0);
     CHANGEOVER_TRY(waited);
-    CHANGEOVER_TRY(live_status());
+    CHANGEOVER_TRY(peers_.live_status());
     if (!full) {
       return {};
     }
@@ -105,7 +105,7 @@ Status ShmSendRoad::wait_once(Instant deadline) {
     late += now >= deadline ? (late.empty() ? "" : "; ") + text : "";
     fail(peer, Status(Code::kDeadline, text));
   }
-  remove_failed();
+  peers_.remove_failed();
   return late.empty() ? Status() : Status(Code::kDeadline, late);
 }
 
@@ -120,7 +120,7 @@ void ShmSendRoad::look_at_sockets(int ready) {
                                                   arrived_text(peers_[i]))));
     }
   }
-  remove_failed();
+  peers_.remove_failed();
 }
 
 std::string ShmSendRoad::arrived_text(const Peer& peer) const {
@@ -128,33 +128,16 @@ std::string ShmSendRoad::arrived_text(const Peer& peer) const {
                                ? 0
                                : stream_bytes_at_[(peer.consumed - 1) % stream_bytes_at_.size()];
   return fmt::format("{} of {} bytes of stream {} had been read", arrived, stream_bytes_,
-                     stream_id_);
+                     peers_.stream_id());
 }
 
 void ShmSendRoad::fail(Peer& peer, Status why) {
-  if (!peer.socket.valid()) {
-    return;
+  if (peer.socket.valid()) {
+    // In this order: a reader that wakes by the bell or the hang-up sees that it is no member.
+    view_.member(peer.index).generation.store(0);
+    peer.bell.ring();
+    peers_.fail(peer, std::move(why));
   }
-  last_failure_ = why.message();
-  failures_.push_back({peer.index, std::move(why)});
-  // In this order: a reader that wakes by the bell or the hang-up sees that it is no member.
-  view_.member(peer.index).generation.store(0);
-  peer.bell.ring();
-  peer.socket.reset();
-}
-
-void ShmSendRoad::remove_failed() {
-  std::erase_if(peers_, [](const Peer& peer) { return !peer.socket.valid(); });
-}
-
-Status ShmSendRoad::live_status() const {
-  for (const Peer& peer : peers_) {
-    if (peer.in_stream) {
-      return {};
-    }
-  }
-  return {Code::kUnavailable, fmt::format("no peer is left in stream {}; the last to go: {}",
-                                          stream_id_, last_failure_)};
 }
 
 }  // namespace changeover::transport

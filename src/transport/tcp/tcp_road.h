@@ -13,6 +13,7 @@
 #include "os/clock.h"
 #include "os/fd.h"
 #include "os/poll.h"
+#include "transport/send_peers.h"
 #include "transport/transport.h"
 
 struct iovec;
@@ -45,11 +46,7 @@ class TcpSendRoad final : public SendRoad {
   std::vector<PeerFailure> take_failures() override;
 
  private:
-  struct Peer {
-    uint32_t index = 0;
-    os::Fd socket;
-    std::string name;
-    bool in_stream = false;
+  struct Peer : SendPeer {
     bool blocked = false;
     uint64_t cursor = 0;        // bytes of the current batch it took
     uint64_t stream_bytes = 0;  // bytes of the stream before the current batch
@@ -61,20 +58,14 @@ class TcpSendRoad final : public SendRoad {
   void write_some(Peer& peer, uint64_t total);
   Status wait_for_blocked(uint64_t total, Instant deadline);
   void look_for_hang_ups();
-  void fail(Peer& peer, Status why);
-  void remove_failed();
   std::string arrived_text(const Peer& peer) const;
-  Status live_status() const;
 
   const Capabilities capabilities_;
   const TcpSendOptions options_;
   const os::Clock& clock_;
-  std::vector<Peer> peers_;
+  SendPeers<Peer> peers_;
   std::vector<pollfd> polls_;  // as many as peers_; kept so that no wait allocates
-  std::vector<PeerFailure> failures_;
-  std::string last_failure_;
 
-  uint64_t stream_id_ = 0;
   uint64_t stream_bytes_ = 0;            // sent to every live peer of the stream
   std::unique_ptr<std::byte[]> staged_;  // small parts and lent memory, together one batch
   uint64_t staged_bytes_ = 0;

@@ -34,42 +34,25 @@ Status TcpSendRoad::attach(uint32_t peer, os::Fd socket) {
   fresh.index = peer;
   fresh.name = fmt::format("peer {} ({})", peer, os::peer_text(socket));
   fresh.socket = std::move(socket);
-  peers_.push_back(std::move(fresh));
+  peers_.add(std::move(fresh));
   polls_.resize(peers_.size());
   return {};
 }
 
 Status TcpSendRoad::open_stream(std::span<const uint32_t> peers, uint64_t stream_id) {
-  if (stream_id <= stream_id_) {
-    return {Code::kInvalidArgument,
-            fmt::format("stream {} after stream {}: ids must grow", stream_id, stream_id_)};
-  }
-  stream_id_ = stream_id;
+  CHANGEOVER_TRY(peers_.start_stream(peers, stream_id));
   stream_bytes_ = staged_bytes_ = lent_bytes_ = 0;
-  last_failure_ = "none was given";
-  failures_.clear();
   for (Peer& peer : peers_) {
-    peer.in_stream = false;
     peer.stream_bytes = 0;
   }
-  for (const uint32_t index : peers) {
-    const auto at = std::find_if(peers_.begin(), peers_.end(),
-                                 [&](const Peer& peer) { return peer.index == index; });
-    if (at != peers_.end()) {
-      at->in_stream = true;
-    } else {
-      last_failure_ = fmt::format("peer {} is not attached", index);
-      failures_.push_back({index, Status(Code::kUnavailable, last_failure_)});
-    }
-  }
-  return live_status();
+  return peers_.live_status();
 }
 
 Result<std::span<std::byte>> TcpSendRoad::lend(Part, uint64_t bytes, Instant deadline) {
   if (staged_bytes_ == kTcpBufferBytes) {
     CHANGEOVER_TRY(write_batch({}, deadline));
   }
-  CHANGEOVER_TRY(live_status());
+  CHANGEOVER_TRY(peers_.live_status());
   lent_bytes_ = std::min(bytes, kTcpBufferBytes - staged_bytes_);
   return std::span(staged_.get() + staged_bytes_, lent_bytes_);
 }
@@ -85,7 +68,7 @@ Status TcpSendRoad::commit(uint64_t bytes) {
 }
 
 Status TcpSendRoad::send(Part, std::span<const std::byte> bytes, Instant deadline) {
-  CHANGEOVER_TRY(live_status());
+  CHANGEOVER_TRY(peers_.live_status());
   if (bytes.size() < kStageBytesMax && bytes.size() <= kTcpBufferBytes - staged_bytes_) {
     std::copy(bytes.begin(), bytes.end(), staged_.get() + staged_bytes_);
     staged_bytes_ += bytes.size();
@@ -97,28 +80,26 @@ Status TcpSendRoad::send(Part, std::span<const std::byte> bytes, Instant deadlin
 Status TcpSendRoad::flush(Instant deadline) {
   look_for_hang_ups();
   if (staged_bytes_ == 0) {
-    return live_status();
+    return peers_.live_status();
   }
   return write_batch({}, deadline);
 }
 
 void TcpSendRoad::drop(uint32_t peer, const Status& why) {
-  for (Peer& at : peers_) {
-    if (at.index == peer) {
-      fail(at, why);
-    }
+  if (Peer* at = peers_.find(peer)) {
+    peers_.fail(*at, why);
+    peers_.remove_failed();
   }
-  remove_failed();
 }
 
 std::vector<PeerFailure> TcpSendRoad::take_failures() {
-  return std::exchange(failures_, {});
+  return peers_.take_failures();
 }
 
 // One chunk: what is staged, then `bytes`, to every live peer of the stream.
 Status TcpSendRoad::write_batch(std::span<const std::byte> bytes, Instant deadline) {
   const uint64_t payload = staged_bytes_ + bytes.size();
-  const uint64_t fields[3] = {kTcpChunkMagic, stream_id_, payload};
+  const uint64_t fields[3] = {kTcpChunkMagic, peers_.stream_id(), payload};
   static_assert(sizeof fields == sizeof chunk_header_);
   std::memcpy(chunk_header_, fields, sizeof fields);
   batch_[0] = chunk_header_;
@@ -137,7 +118,7 @@ Status TcpSendRoad::write_batch(std::span<const std::byte> bytes, Instant deadli
     peer.stream_bytes = stream_bytes_;
     peer.cursor = 0;
   }
-  return status.ok() ? live_status() : status;
+  return status.ok() ? peers_.live_status() : status;
 }
 
 Status TcpSendRoad::write_to_all(uint64_t total, Instant deadline) {
@@ -152,7 +133,7 @@ Status TcpSendRoad::write_to_all(uint64_t total, Instant deadline) {
       pending |= waits;
       all_blocked &= !waits || peer.blocked;
     }
-    remove_failed();
+    peers_.remove_failed();
     if (!pending) {
       return {};
     }
@@ -188,10 +169,11 @@ void TcpSendRoad::write_some(Peer& peer, uint64_t total) {
   } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
     peer.blocked = true;
   } else if (errno != EINTR) {
-    fail(peer,
-         Status(Code::kUnavailable,
-                os::os_error(fmt::format("{} is gone: {}", peer.name, arrived_text(peer)), errno)
-                    .message()));
+    peers_.fail(
+        peer,
+        Status(Code::kUnavailable,
+               os::os_error(fmt::format("{} is gone: {}", peer.name, arrived_text(peer)), errno)
+                   .message()));
   }
 }
 
@@ -216,8 +198,8 @@ Status TcpSendRoad::wait_for_blocked(uint64_t total, Instant deadline) {
       continue;
     }
     if ((polls_[i].revents & (POLLHUP | POLLERR | POLLRDHUP)) != 0) {
-      fail(peer, Status(Code::kUnavailable, fmt::format("{} closed its connection: {}", peer.name,
-                                                        arrived_text(peer))));
+      peers_.fail(peer, Status(Code::kUnavailable, fmt::format("{} closed its connection: {}",
+                                                               peer.name, arrived_text(peer))));
     } else if (polls_[i].revents != 0) {
       peer.blocked = false;
     } else if (waited_ns >= options_.stall_limit.count() || now >= deadline) {
@@ -228,10 +210,10 @@ Status TcpSendRoad::wait_for_blocked(uint64_t total, Instant deadline) {
               : fmt::format(" (stall limit {})", os::duration_text(options_.stall_limit.count())),
           arrived_text(peer));
       late += now >= deadline ? (late.empty() ? "" : "; ") + text : "";
-      fail(peer, Status(Code::kDeadline, text));
+      peers_.fail(peer, Status(Code::kDeadline, text));
     }
   }
-  remove_failed();
+  peers_.remove_failed();
   return late.empty() ? Status() : Status(Code::kDeadline, late);
 }
 
@@ -244,12 +226,12 @@ void TcpSendRoad::look_for_hang_ups() {
   }
   for (size_t i = 0; i < peers_.size(); ++i) {
     if (polls_[i].revents != 0) {
-      fail(peers_[i],
-           Status(Code::kUnavailable, fmt::format("{} closed its connection: {}", peers_[i].name,
-                                                  arrived_text(peers_[i]))));
+      peers_.fail(peers_[i],
+                  Status(Code::kUnavailable, fmt::format("{} closed its connection: {}",
+                                                         peers_[i].name, arrived_text(peers_[i]))));
     }
   }
-  remove_failed();
+  peers_.remove_failed();
 }
 
 // What the peer's kernel has acknowledged, not what ours still holds for it.
@@ -262,27 +244,7 @@ std::string TcpSendRoad::arrived_text(const Peer& peer) const {
   return fmt::format("{} of {} bytes of stream {} had arrived",
                      taken - std::min<uint64_t>(taken, static_cast<uint64_t>(std::max(queued, 0))),
                      std::max(taken, peer.stream_bytes + (peer.cursor > 0 ? batch : 0)),
-                     stream_id_);
-}
-
-void TcpSendRoad::fail(Peer& peer, Status why) {
-  last_failure_ = why.message();
-  failures_.push_back({peer.index, std::move(why)});
-  peer.socket.reset();
-}
-
-void TcpSendRoad::remove_failed() {
-  std::erase_if(peers_, [](const Peer& peer) { return !peer.socket.valid(); });
-}
-
-Status TcpSendRoad::live_status() const {
-  for (const Peer& peer : peers_) {
-    if (peer.in_stream) {
-      return {};
-    }
-  }
-  return {Code::kUnavailable, fmt::format("no peer is left in stream {}; the last to go: {}",
-                                          stream_id_, last_failure_)};
+                     peers_.stream_id());
 }
 
 }  // namespace changeover::transport

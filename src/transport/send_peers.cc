@@ -1,0 +1,28 @@
+#include "transport/send_peers.h"
+
+#include <fmt/format.h>
+
+namespace changeover::transport {
+
+void PeerFailures::start_stream() {
+  failures_.clear();
+  last_ = "none was given";
+}
+
+void PeerFailures::add(uint32_t peer, Status why) {
+  last_ = why.message();
+  failures_.push_back({peer, std::move(why)});
+}
+
+Status check_stream_id(uint64_t next, uint64_t last) {
+  return next > last ? Status()
+                     : Status(Code::kInvalidArgument,
+                              fmt::format("stream {} after stream {}: ids must grow", next, last));
+}
+
+Status nobody_left(uint64_t stream_id, const std::string& last_failure) {
+  return {Code::kUnavailable,
+          fmt::format("no peer is left in stream {}; the last to go: {}", stream_id, last_failure)};
+}
+
+}  // namespace changeover::transport
