@@ -51,6 +51,6 @@ function(changeover_test name)
   target_compile_options(${name} PRIVATE ${CHANGEOVER_WARNINGS} ${test_flags})
   target_compile_definitions(${name} PRIVATE
     CHANGEOVER_SOURCE_DIR="${PROJECT_SOURCE_DIR}" CHANGEOVER_BINARY_DIR="${PROJECT_BINARY_DIR}")
-  gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60
+  gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/e2e/child.h"
+#include "tests/e2e/ways.h"
 
 namespace changeover::e2e {
 namespace {
@@ -13,16 +14,10 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-class CrashOver : public testing::TestWithParam<std::tuple<const char*, Mode>> {
+class CrashOver : public OverEveryWay {
  protected:
-  std::string road() const { return std::get<0>(GetParam()); }
-  Mode mode() const { return std::get<1>(GetParam()); }
   RankOptions rank(const std::string& engine, int index) const {
-    RankOptions out;
-    out.engine = engine;
-    out.rank = index;
-    out.tp = 2;
-    out.mode = mode();
+    RankOptions out = OverEveryWay::rank(engine, index, 2);
     out.subscriber.deadlines = short_deadlines();
     return out;
   }
@@ -237,13 +232,7 @@ TEST(Crash, S4_CaseB33_NothingStaysAndTheNameIsFreeAgain) {
   EXPECT_TRUE(rank.serves(11) && rank.holds(11));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, CrashOver,
-                         testing::Combine(testing::Values("tcp", "shm"),
-                                          testing::Values(Mode::kJournal, Mode::kInPlace)),
-                         [](const auto& way) {
-                           return std::string(std::get<0>(way.param)) + "_" +
-                                  std::string(mode_name(std::get<1>(way.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(Ways, CrashOver, every_way(), way_name);
 
 }  // namespace
 }  // namespace changeover::e2e

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/e2e/kit.h"
+#include "tests/e2e/ways.h"
 
 namespace changeover::e2e {
 namespace {
@@ -14,18 +14,8 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-class HooksOver : public testing::TestWithParam<std::tuple<const char*, Mode>> {
+class HooksOver : public OverEveryWay {
  protected:
-  std::string road() const { return std::get<0>(GetParam()); }
-  Mode mode() const { return std::get<1>(GetParam()); }
-  RankOptions rank(const std::string& engine, int index, int tp) const {
-    RankOptions out;
-    out.engine = engine;
-    out.rank = index;
-    out.tp = tp;
-    out.mode = mode();
-    return out;
-  }
   UpdateReport publish(Publisher& publisher, const Model& model, int64_t version, uint32_t ranks,
                        uint64_t bucket = 1 << 20) {
     auto report =
@@ -269,13 +259,7 @@ TEST_P(HooksOver, R7_CaseB02_ARankThatNeverConnectsIsNamed) {
   EXPECT_TRUE(a0.serves(1) && a0.holds(1) && a1.serves(1) && a1.holds(1));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, HooksOver,
-                         testing::Combine(testing::Values("tcp", "shm"),
-                                          testing::Values(Mode::kJournal, Mode::kInPlace)),
-                         [](const auto& way) {
-                           return std::string(std::get<0>(way.param)) + "_" +
-                                  std::string(mode_name(std::get<1>(way.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(Ways, HooksOver, every_way(), way_name);
 
 }  // namespace
 }  // namespace changeover::e2e

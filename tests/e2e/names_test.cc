@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/e2e/kit.h"
+#include "tests/e2e/ways.h"
 
 namespace changeover::e2e {
 namespace {
@@ -34,7 +34,7 @@ struct PlannedRank {
   std::unique_ptr<Subscriber> subscriber;
 };
 
-class NamesOver : public testing::TestWithParam<const char*> {
+class NamesOver : public testing::TestWithParam<std::string> {
  protected:
   NamesOver() : publisher_(open_publisher(publisher_options(GetParam()))) {}
   Status publish(const std::vector<NamedTensor>& tensors, int64_t version, uint32_t ranks = 1) {
@@ -152,7 +152,7 @@ TEST_P(NamesOver, T9_NoReloadWhileAnUpdateIsOpen) {
   EXPECT_TRUE(rank.serves(2) && rank.holds(2));
 }
 
-INSTANTIATE_TEST_SUITE_P(Roads, NamesOver, testing::Values("tcp", "shm"));
+INSTANTIATE_TEST_SUITE_P(Roads, NamesOver, testing::Values("tcp", "shm"), road_name);
 
 // One version over every road, asked before and after: the same number, the same digest.
 TEST(EveryRoad, T14_CaseB37_TheSameVersionAndTheSameWordsInTheReport) {

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/e2e/kit.h"
+#include "tests/e2e/ways.h"
 
 namespace changeover::e2e {
 namespace {
@@ -33,7 +33,7 @@ LoadPlan plan_of(const std::vector<TensorSpec>& specs) {
   return plan;
 }
 
-class Sources : public testing::TestWithParam<const char*> {
+class Sources : public testing::TestWithParam<std::string> {
  protected:
   void open(const LoadPlan& plan) {
     publisher_ = open_publisher(publisher_options(GetParam()));
@@ -201,7 +201,7 @@ TEST_P(Sources, CaseB16_TiedTensorsUnderEitherNameOrBothEqual) {
   EXPECT_TRUE(rank.serves(2) && rank.holds(2));
 }
 
-INSTANTIATE_TEST_SUITE_P(Roads, Sources, testing::Values("tcp", "shm"));
+INSTANTIATE_TEST_SUITE_P(Roads, Sources, testing::Values("tcp", "shm"), road_name);
 
 }  // namespace
 }  // namespace changeover::e2e

@@ -5,26 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/e2e/kit.h"
+#include "tests/e2e/ways.h"
 
 namespace changeover::e2e {
 namespace {
 
 using ::testing::HasSubstr;
 
-class UpdateOver : public testing::TestWithParam<std::tuple<const char*, Mode>> {
- protected:
-  std::string road() const { return std::get<0>(GetParam()); }
-  Mode mode() const { return std::get<1>(GetParam()); }
-  RankOptions rank(const std::string& engine, int index, int tp) const {
-    RankOptions out;
-    out.engine = engine;
-    out.rank = index;
-    out.tp = tp;
-    out.mode = mode();
-    return out;
-  }
-};
+class UpdateOver : public OverEveryWay {};
 
 TEST_P(UpdateOver, CommitsByteEqualToAColdLoad) {
   const Model model(true);
@@ -265,13 +253,7 @@ TEST_P(UpdateOver, T5_CaseB12_AMissingTensorIsNamed) {
   EXPECT_TRUE(only.serves(3) && only.holds(3));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, UpdateOver,
-                         testing::Combine(testing::Values("tcp", "shm"),
-                                          testing::Values(Mode::kJournal, Mode::kInPlace)),
-                         [](const auto& way) {
-                           return std::string(std::get<0>(way.param)) + "_" +
-                                  std::string(mode_name(std::get<1>(way.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(Ways, UpdateOver, every_way(), way_name);
 
 }  // namespace
 }  // namespace changeover::e2e
