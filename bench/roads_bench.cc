@@ -59,7 +59,7 @@ Result<double> time_road(SendRoad& sender, std::span<const std::byte> source,
 Result<double> time_shm(std::span<const std::byte> source) {
   CHANGEOVER_TRY_ASSIGN(const auto sender, ShmSendRoad::create({}, kClock));
   CHANGEOVER_TRY_ASSIGN(auto sockets, os::socket_pair());
-  CHANGEOVER_TRY(sender->attach(0, std::move(sockets.first), soon()));
+  CHANGEOVER_TRY(sender->attach(0, "reader", std::move(sockets.first), soon()));
   return time_road(*sender, source, [&]() -> Result<std::unique_ptr<ReceiveRoad>> {
     CHANGEOVER_TRY_ASSIGN(
         auto road, ShmReceiveRoad::create(std::move(sockets.second), "publisher", kClock, soon()));
@@ -74,7 +74,7 @@ Result<double> time_tcp(std::span<const std::byte> source) {
   CHANGEOVER_TRY_ASSIGN(os::Fd writer, os::accept_connection(listener, kClock, soon()));
   CHANGEOVER_TRY(os::tune_tcp(writer));
   TcpSendRoad sender({}, kClock);
-  CHANGEOVER_TRY(sender.attach(0, std::move(writer)));
+  CHANGEOVER_TRY(sender.attach(0, "reader", std::move(writer)));
   return time_road(sender, source, [&]() -> Result<std::unique_ptr<ReceiveRoad>> {
     CHANGEOVER_TRY_ASSIGN(auto road,
                           TcpReceiveRoad::create(std::move(reader), "publisher", kClock));

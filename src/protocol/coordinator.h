@@ -123,6 +123,8 @@ class Coordinator {
   // "engine-a/2, engine-b/0": named by an engine's other ranks, but not connected.
   std::string missing_ranks() const;
   std::vector<PeerStatus> peers() const;  // sorted by engine, then rank
+  // Null before its hello was accepted.
+  const RankName* rank_of(ConnectionId connection) const;
   const UpdateId& update() const { return id_; }
 
  private:

@@ -259,6 +259,11 @@ std::vector<PeerStatus> Coordinator::peers() const {
   return all;
 }
 
+const RankName* Coordinator::rank_of(ConnectionId connection) const {
+  const auto name = names_.find(connection);
+  return name == names_.end() ? nullptr : &name->second;
+}
+
 void Coordinator::send(ConnectionId connection, Message message) {
   actions_.push_back(Send{connection, std::move(message)});
 }

@@ -88,8 +88,9 @@ void PublisherImpl::attach_new() {
     while (attached_.count(index) != 0) {
       ++index;
     }
-    const Status status = send_end_.attach(index, std::move(attachment.socket),
-                                           clock_.now() + options_.deadlines.connect);
+    const Status status =
+        send_end_.attach(index, attachment.rank.to_text(), std::move(attachment.socket),
+                         clock_.now() + options_.deadlines.connect);
     if (status.ok()) {
       attached_[index] = attachment.peer;
     } else {
@@ -117,6 +118,7 @@ UpdateReport PublisherImpl::run(runtime::SourceStream& stream, const PublishOpti
   request.metadata_bytes_max = stream.plan().metadata_bytes_max;
   core_->feed(Coordinator::StartUpdate{request});
   for (;;) {
+    attach_new();  // Ranks that came since, and were begun.
     auto order = core_->wait_for_order();
     if (std::holds_alternative<Coordinator::MakeDigest>(order)) {
       core_->feed(Coordinator::DigestReady{

@@ -85,8 +85,9 @@ std::vector<PublisherCore::Attachment> PublisherCore::take_attachments() {
   const std::lock_guard lock(mutex_);
   std::vector<Attachment> out;
   for (auto& [id, peer] : peers_) {
-    if (peer.pending.valid()) {
-      out.push_back({id, std::move(peer.pending)});
+    const RankName* rank = coordinator_.rank_of(id);
+    if (rank != nullptr && peer.pending.valid()) {
+      out.push_back({id, *rank, std::move(peer.pending)});
     }
   }
   return out;

@@ -37,9 +37,10 @@ class PublisherCore final : public control::ChannelHandler {
   // The publishing thread.
   struct Attachment {
     control::PeerId peer = 0;
+    RankName rank;
     os::Fd socket;
   };
-  // Data connections that the road does not have yet.
+  // Data connections of accepted ranks that the road does not have yet.
   std::vector<Attachment> take_attachments();
   bool is_connected(control::PeerId peer) const;
   void feed(const Coordinator::Event& event);

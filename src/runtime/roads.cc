@@ -14,8 +14,8 @@ Result<SendEnd> open_send_end(const PublisherOptions& options, const os::Clock& 
     auto road = std::make_unique<transport::TcpSendRoad>(transport::TcpSendOptions{stall}, clock);
     auto* tcp = road.get();
     return SendEnd{std::move(road),
-                   [tcp](uint32_t peer, os::Fd socket, Instant) {
-                     return tcp->attach(peer, std::move(socket));
+                   [tcp](uint32_t peer, const std::string& name, os::Fd socket, Instant) {
+                     return tcp->attach(peer, name, std::move(socket));
                    },
                    65536};
   }
@@ -25,8 +25,8 @@ Result<SendEnd> open_send_end(const PublisherOptions& options, const os::Clock& 
                               {options.ring_slots, options.ring_slot_bytes, stall}, clock));
     auto* shm = road.get();
     return SendEnd{std::move(road),
-                   [shm](uint32_t peer, os::Fd socket, Instant deadline) {
-                     return shm->attach(peer, std::move(socket), deadline);
+                   [shm](uint32_t peer, const std::string& name, os::Fd socket, Instant deadline) {
+                     return shm->attach(peer, name, std::move(socket), deadline);
                    },
                    transport::kShmReadersMax};
   }

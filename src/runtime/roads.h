@@ -17,8 +17,10 @@ namespace changeover::runtime {
 // The sending end of a road that takes ranks one by one.
 struct SendEnd {
   std::unique_ptr<transport::SendRoad> road;
-  // Hands the road a rank's data connection. A peer attached before under this index is replaced.
-  std::function<Status(uint32_t peer, os::Fd socket, Instant deadline)> attach;
+  // Hands the road a rank's data connection; `name` is the rank's, for errors. A peer attached
+  // before under this index is replaced.
+  std::function<Status(uint32_t peer, const std::string& name, os::Fd socket, Instant deadline)>
+      attach;
   uint32_t peers_max = 0;  // Indices are below it.
 };
 

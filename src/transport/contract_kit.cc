@@ -20,6 +20,10 @@ namespace {
 const os::SystemClock kClock;  // stateless; outlives the readers, which may outlive the kit
 const std::string kPublisher = "the test's publisher";
 
+std::string name_of(uint32_t reader) {
+  return "reader/" + std::to_string(reader);
+}
+
 Result<std::pair<os::Fd, os::Fd>> connect_tcp(const std::string& host) {
   const os::SystemClock clock;
   CHANGEOVER_TRY_ASSIGN(const os::Fd listener, os::listen_tcp(host, 0));
@@ -65,12 +69,14 @@ Status Kit::make_sender() {
     ShmSendOptions shm{options_.slots, options_.slot_bytes, options_.stall_limit};
     CHANGEOVER_TRY_ASSIGN(std::unique_ptr<ShmSendRoad> road, ShmSendRoad::create(shm, kClock));
     attach_ = [raw = road.get()](uint32_t i, os::Fd end) {
-      return raw->attach(i, std::move(end), in(std::chrono::seconds(5)));
+      return raw->attach(i, name_of(i), std::move(end), in(std::chrono::seconds(5)));
     };
     sender_ = std::move(road);
   } else {
     auto road = std::make_unique<TcpSendRoad>(TcpSendOptions{options_.stall_limit}, kClock);
-    attach_ = [raw = road.get()](uint32_t i, os::Fd end) { return raw->attach(i, std::move(end)); };
+    attach_ = [raw = road.get()](uint32_t i, os::Fd end) {
+      return raw->attach(i, name_of(i), std::move(end));
+    };
     sender_ = std::move(road);
   }
   if (options_.faulty) {

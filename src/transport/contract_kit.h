@@ -31,7 +31,7 @@ class Kit {
   ~Kit();
 
   SendRoad& sender() { return *sender_; }
-  // All readers' indices.
+  // All readers' indices; reader i is named "reader/i" in errors.
   const std::vector<uint32_t>& all() const { return all_; }
   // Rank i's end, once; in the thread or child that uses it. A file: after finish().
   Result<std::unique_ptr<ReceiveRoad>> open_reader(uint32_t i);

@@ -198,7 +198,7 @@ std::string publish_and_die(const std::string& name) {
   if (!socket.ok() || !road.ok()) {
     return socket.status().to_string() + road.status().to_string();
   }
-  Status status = (*road)->attach(0, std::move(socket).take(), in(seconds(10)));
+  Status status = (*road)->attach(0, "reader/0", std::move(socket).take(), in(seconds(10)));
   if (status.ok()) {
     status = (*road)->open_stream(std::vector<uint32_t>{0}, 1);
   }

@@ -20,9 +20,9 @@ Status check_stream_id(uint64_t next, uint64_t last) {
                               fmt::format("stream {} after stream {}: ids must grow", next, last));
 }
 
-Status nobody_left(uint64_t stream_id, const std::string& last_failure) {
+Status nobody_left(const std::string& last_failure) {
   return {Code::kUnavailable,
-          fmt::format("no peer is left in stream {}; the last to go: {}", stream_id, last_failure)};
+          fmt::format("no rank is left to send to; the last to go: {}", last_failure)};
 }
 
 }  // namespace changeover::transport

@@ -29,14 +29,14 @@ class PeerFailures {
 
 struct SendPeer {
   uint32_t index = 0;
-  std::string name;  // for errors
+  std::string name;  // for errors: "a/1 (127.0.0.1:40112)"
   os::Fd socket;     // closed as soon as it has failed
   bool in_stream = false;
 };
 
 // kInvalidArgument unless `next` is larger than `last`.
 Status check_stream_id(uint64_t next, uint64_t last);
-Status nobody_left(uint64_t stream_id, const std::string& last_failure);
+Status nobody_left(const std::string& last_failure);
 
 // `Peer` is a SendPeer with what its road adds. Failing one leaves it in its place, so that loops
 // over all of them may fail any: remove_failed() follows each such loop.
@@ -103,7 +103,7 @@ template <typename Peer>
 Status SendPeers<Peer>::live_status() const {
   const bool live =
       std::any_of(all_.begin(), all_.end(), [](const Peer& peer) { return peer.in_stream; });
-  return live ? Status() : nobody_left(stream_id_, failures_.last());
+  return live ? Status() : nobody_left(failures_.last());
 }
 
 }  // namespace changeover::transport

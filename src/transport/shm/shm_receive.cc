@@ -155,21 +155,20 @@ Result<bool> ShmReceiveRoad::look() {
 Status ShmReceiveRoad::membership() const {
   const ShmMember& member = view_.member(index_);
   if (member.generation.load() != generation_) {
-    return {Code::kUnavailable, "the publisher dropped this rank"};
+    return {Code::kUnavailable, "it dropped this rank"};
   }
   const uint64_t stream_id = member.stream_id.load();
   if (stream_id > stream_id_ || (joined_ && stream_id != stream_id_)) {
-    return {Code::kUnavailable,
-            stream_id == 0
-                ? fmt::format("this rank is no longer in stream {}", stream_id_)
-                : fmt::format("stream {} ended early: stream {} has begun", stream_id_, stream_id)};
+    return {Code::kUnavailable, stream_id == 0
+                                    ? "it left this rank out of the stream"
+                                    : "it began its next stream before the end of this one"};
   }
   return {};
 }
 
 Status ShmReceiveRoad::wait(Instant start, Instant deadline, uint64_t bytes_max) {
   if (publisher_gone_) {
-    return fail({Code::kUnavailable, "the publisher closed the connection"});
+    return fail({Code::kUnavailable, "it closed the connection"});
   }
   // Said before looking again: a publisher that publishes after that rings.
   control_.waiting.store(++waits_);
@@ -230,8 +229,8 @@ void ShmReceiveRoad::credit_slot() {
 }
 
 Status ShmReceiveRoad::fail(Status why) {
-  failure_ = Status(why.code(), fmt::format("{}: {}: {} bytes of stream {} had arrived", publisher_,
-                                            why.message(), stream_bytes_, stream_id_));
+  failure_ = Status(why.code(), fmt::format("{}: {}: {} bytes had arrived", publisher_,
+                                            why.message(), stream_bytes_));
   return failure_;
 }
 

@@ -36,9 +36,9 @@ class ShmSendRoad final : public SendRoad {
                                                      const os::Clock& clock);
 
   // Hands the ring to the rank behind this connected, authenticated unix socket, on which
-  // ShmReceiveRoad::create() runs. A peer attached before under this index is replaced; indices go
-  // to kShmReadersMax - 1.
-  Status attach(uint32_t peer, os::Fd socket, Instant deadline);
+  // ShmReceiveRoad::create() runs; `name` is what errors call it. A peer attached before under this
+  // index is replaced; indices go to kShmReadersMax - 1.
+  Status attach(uint32_t peer, const std::string& name, os::Fd socket, Instant deadline);
 
   const Capabilities& capabilities() const override { return capabilities_; }
   Status open_stream(std::span<const uint32_t> peers, uint64_t stream_id) override;

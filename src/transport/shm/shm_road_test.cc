@@ -37,7 +37,7 @@ struct OpenReader {
 OpenReader attach_open(ShmSendRoad& sender, uint32_t peer, os::Fd& keep) {
   OpenReader reader;
   auto first = os::socket_pair().take();
-  EXPECT_TRUE(sender.attach(peer, std::move(first.first), in(seconds(5))).ok());
+  EXPECT_TRUE(sender.attach(peer, "reader", std::move(first.first), in(seconds(5))).ok());
   std::vector<os::Fd> fds =
       os::receive_descriptors(first.second, 4, kClock, in(seconds(5)), "publisher").take();
   keep = std::move(first.second);
@@ -146,8 +146,9 @@ TEST(ShmRoad, OptionsOutOfRangeAreRefusedWithTheNumbers) {
   }
   const auto sender = small_ring(seconds(5));
   auto sockets = os::socket_pair().take();
-  EXPECT_EQ(sender->attach(kShmReadersMax, std::move(sockets.first), in(seconds(5))).code(),
-            Code::kInvalidArgument);
+  EXPECT_EQ(
+      sender->attach(kShmReadersMax, "reader", std::move(sockets.first), in(seconds(5))).code(),
+      Code::kInvalidArgument);
 }
 
 }  // namespace

@@ -48,12 +48,13 @@ ShmSendRoad::ShmSendRoad(ShmSendOptions options, const os::Clock& clock, os::Fd 
   header.slot_bytes = options.slot_bytes;
 }
 
-Status ShmSendRoad::attach(uint32_t peer, os::Fd socket, Instant deadline) {
+Status ShmSendRoad::attach(uint32_t peer, const std::string& name, os::Fd socket,
+                           Instant deadline) {
   if (peer >= kShmReadersMax) {
     return {Code::kInvalidArgument,
-            fmt::format("peer {}: a ring has room for {} readers", peer, kShmReadersMax)};
+            fmt::format("{} is reader {}: a ring has room for {}", name, peer, kShmReadersMax)};
   }
-  drop(peer, Status(Code::kUnavailable, fmt::format("peer {} was attached anew", peer)));
+  drop(peer, Status(Code::kUnavailable, name + " connected anew"));
   CHANGEOVER_TRY_ASSIGN(const os::Fd control_fd,
                         os::create_memory("changeover-credits", kShmPageBytes));
   {
@@ -66,20 +67,21 @@ Status ShmSendRoad::attach(uint32_t peer, os::Fd socket, Instant deadline) {
   CHANGEOVER_TRY_ASSIGN(os::Mapping control,
                         os::Mapping::map(control_fd, kShmPageBytes, os::Access::kReadOnly));
   CHANGEOVER_TRY_ASSIGN(os::Doorbell bell, os::Doorbell::create());
-  const std::string name = fmt::format("peer {} ({})", peer, os::peer_text(socket));
+  const std::string full_name = fmt::format("{} ({})", name, os::peer_text(socket));
   ShmMember& member = view_.member(peer);
   member.stream_id.store(0);
   member.generation.store(generation_);
   const int descriptors[] = {ring_fd_.get(), control_fd.get(), bell.fd().get(),
                              credit_bell_.fd().get()};
-  if (Status sent = os::send_descriptors(socket, descriptors, clock_, deadline, name); !sent.ok()) {
+  if (Status sent = os::send_descriptors(socket, descriptors, clock_, deadline, full_name);
+      !sent.ok()) {
     member.generation.store(0);
     return sent;
   }
   Peer fresh(std::move(bell));
   fresh.index = peer;
   fresh.socket = std::move(socket);
-  fresh.name = name;
+  fresh.name = full_name;
   fresh.control = std::move(control);
   peers_.add(std::move(fresh));
   polls_.resize(1 + peers_.size());

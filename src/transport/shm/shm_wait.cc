@@ -127,8 +127,7 @@ std::string ShmSendRoad::arrived_text(const Peer& peer) const {
   const uint64_t arrived = peer.consumed == peer.start
                                ? 0
                                : stream_bytes_at_[(peer.consumed - 1) % stream_bytes_at_.size()];
-  return fmt::format("{} of {} bytes of stream {} had been read", arrived, stream_bytes_,
-                     peers_.stream_id());
+  return fmt::format("{} of {} bytes had been read", arrived, stream_bytes_);
 }
 
 void ShmSendRoad::fail(Peer& peer, Status why) {

@@ -115,8 +115,9 @@ Status TcpReceiveRoad::take_chunk_headers() {
     if (fields[1] > stream_id_) {
       // Kept in the buffer: open_stream() with this id finds it.
       return fail({Code::kUnavailable,
-                   fmt::format("stream {} ended early: {} began stream {} after {} bytes of it",
-                               stream_id_, publisher_, fields[1], stream_bytes_)});
+                   fmt::format("{} began its next stream before the end of this one: {} bytes had "
+                               "arrived",
+                               publisher_, stream_bytes_)});
     }
     begin_ += kTcpChunkHeaderBytes;
     (fields[1] == stream_id_ ? chunk_left_ : skip_left_) = fields[2];
@@ -153,8 +154,7 @@ TcpReceiveRoad::Got TcpReceiveRoad::ended(ssize_t result) {
     return Got::kNothing;
   }
   connected_ = false;
-  const std::string arrived =
-      fmt::format("{} bytes of stream {} had arrived", stream_bytes_, stream_id_);
+  const std::string arrived = fmt::format("{} bytes had arrived", stream_bytes_);
   failure_ = result == 0 ? Status(Code::kUnavailable,
                                   fmt::format("{} closed the connection: {}", publisher_, arrived))
                          : Status(Code::kUnavailable,
@@ -172,10 +172,9 @@ Status TcpReceiveRoad::wait(Instant start, Instant deadline, uint64_t bytes_max)
     return {};
   }
   return fail({Code::kDeadline,
-               fmt::format("waited {} for {}: {} bytes of stream {} had arrived, up to {} more "
-                           "were due",
+               fmt::format("waited {} for {}: {} bytes had arrived, up to {} more were due",
                            os::duration_text((clock_.now() - start).count()), publisher_,
-                           stream_bytes_, stream_id_, bytes_max)});
+                           stream_bytes_, bytes_max)});
 }
 
 Status TcpReceiveRoad::fail(Status why) {

@@ -32,9 +32,9 @@ class TcpSendRoad final : public SendRoad {
  public:
   TcpSendRoad(TcpSendOptions options, const os::Clock& clock);
 
-  // A connected, authenticated socket on which the rank reads the data next. A peer attached
-  // before under this index is replaced.
-  Status attach(uint32_t peer, os::Fd socket);
+  // A connected, authenticated socket on which the rank reads the data next; `name` is what errors
+  // call it. A peer attached before under this index is replaced.
+  Status attach(uint32_t peer, const std::string& name, os::Fd socket);
 
   const Capabilities& capabilities() const override { return capabilities_; }
   Status open_stream(std::span<const uint32_t> peers, uint64_t stream_id) override;

@@ -28,11 +28,11 @@ TcpSendRoad::TcpSendRoad(TcpSendOptions options, const os::Clock& clock)
       clock_(clock),
       staged_(std::make_unique_for_overwrite<std::byte[]>(kTcpBufferBytes)) {}
 
-Status TcpSendRoad::attach(uint32_t peer, os::Fd socket) {
-  drop(peer, Status(Code::kUnavailable, fmt::format("peer {} was attached anew", peer)));
+Status TcpSendRoad::attach(uint32_t peer, const std::string& name, os::Fd socket) {
+  drop(peer, Status(Code::kUnavailable, name + " connected anew"));
   Peer fresh;
   fresh.index = peer;
-  fresh.name = fmt::format("peer {} ({})", peer, os::peer_text(socket));
+  fresh.name = fmt::format("{} ({})", name, os::peer_text(socket));
   fresh.socket = std::move(socket);
   peers_.add(std::move(fresh));
   polls_.resize(peers_.size());
@@ -241,10 +241,9 @@ std::string TcpSendRoad::arrived_text(const Peer& peer) const {
   const uint64_t cursor = peer.cursor - std::min(peer.cursor, kTcpChunkHeaderBytes);
   const uint64_t taken = peer.stream_bytes + cursor;
   const uint64_t batch = batch_[1].size() + batch_[2].size();
-  return fmt::format("{} of {} bytes of stream {} had arrived",
+  return fmt::format("{} of {} bytes had arrived",
                      taken - std::min<uint64_t>(taken, static_cast<uint64_t>(std::max(queued, 0))),
-                     std::max(taken, peer.stream_bytes + (peer.cursor > 0 ? batch : 0)),
-                     peers_.stream_id());
+                     std::max(taken, peer.stream_bytes + (peer.cursor > 0 ? batch : 0)));
 }
 
 }  // namespace changeover::transport
