@@ -170,7 +170,7 @@ void ServerHandshake::accept(std::vector<uint8_t>& reply) {
 
 ClientHandshake::ClientHandshake(std::string_view token, Role role, const SessionId& session,
                                  const Nonce& nonce)
-    : token_(token), role_(role) {
+    : token_(token) {
   write_hello(std::span(transcript_).first(kHelloBytes), uint8_t(role), !token_.empty(), session,
               nonce);
 }

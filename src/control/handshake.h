@@ -110,7 +110,6 @@ class ClientHandshake {
 
   State state_ = State::kHello;
   std::string token_;
-  Role role_;
   SessionId given_session_{};
   std::array<uint8_t, 2 * kHelloBytes> transcript_{};
 };
