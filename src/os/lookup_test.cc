@@ -9,6 +9,7 @@ namespace changeover::os {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 const SystemClock kClock;
@@ -27,7 +28,7 @@ TEST(Lookup, R7_ANameServerThatDoesNotAnswerMeetsTheDeadline) {
                              });
   EXPECT_EQ(found.status().code(), Code::kDeadline);
   EXPECT_THAT(found.status().message(), HasSubstr("trainer.example"));
-  EXPECT_THAT(found.status().message(), HasSubstr("waited 2"));
+  EXPECT_THAT(found.status().message(), ContainsRegex("waited [0-9]+ ms for"));
   entered->get_future().wait();
   release->set_value();
   released->get_future().wait();

@@ -1,4 +1,5 @@
 // What every road must do, whichever it is.
+#include <atomic>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -223,19 +224,27 @@ TEST_P(LiveRoad, R7_SendDeadlineNamesWhoHeldItBack) {
   const auto slow = kit_->open_reader(0).take();
   const auto fast = kit_->open_reader(1).take();
   ASSERT_TRUE(kit_->sender().open_stream(kit_->all(), 1).ok());
+  const uint64_t bytes = 16'000'000;
+  std::atomic<uint64_t> taken = 0;
   std::thread reading([&] {  // as fast as it can, without looking
     EXPECT_TRUE(fast->open_stream(1).ok());
     Result<transport::Run> run = fast->receive(Part::kPayload, 1 << 20, {}, in(seconds(20)));
     while (run.ok() && fast->release(*run).ok()) {
+      taken += run->bytes;
       run = fast->receive(Part::kPayload, 1 << 20, {}, in(seconds(20)));
     }
   });
   const Status status =
-      kit_->sender().send(Part::kPayload, pattern_bytes(1, 0, 16'000'000), in(seconds(2)));
+      kit_->sender().send(Part::kPayload, pattern_bytes(1, 0, bytes), in(seconds(2)));
   EXPECT_EQ(status.code(), Code::kDeadline) << status.to_string();
   EXPECT_THAT(status.message(), HasSubstr("reader/0 ("));
   EXPECT_THAT(status.message(), HasSubstr("bytes had "));
-  EXPECT_EQ(kit_->sender().take_failures().size(), 1u);
+  // Where the machine itself held the other reader back, it is named as well.
+  const size_t late = taken == bytes ? 1 : 2;
+  const std::vector<PeerFailure> failures = kit_->sender().take_failures();
+  ASSERT_GE(failures.size(), 1u);
+  EXPECT_LE(failures.size(), late);
+  EXPECT_EQ(failures[0].peer, 0u);
   kit_->sender().drop(1, Status(Code::kUnavailable, "the test is over"));
   reading.join();
 }
@@ -251,12 +260,12 @@ TEST_P(LiveRoad, R3_ReaderThatStopsReadingIsDroppedAtTheStallLimitOthersFinish) 
   for (const uint32_t i : {0u, 2u}) {
     threads.emplace_back([&, i] {
       got[i] = readers[i]->open_stream(1);
-      got[i] = receive_parts(*readers[i], 1, parts, seconds(20), i == 0);
+      got[i] = receive_parts(*readers[i], 1, parts, seconds(40), i == 0);
     });
   }
   const Instant start = in(seconds(0));
-  const Status sent = send_parts(kit_->sender(), 1, parts, seconds(20), false);
-  EXPECT_LT(in(seconds(0)) - start, seconds(5));
+  const Status sent = send_parts(kit_->sender(), 1, parts, seconds(40), false);
+  EXPECT_LT(in(seconds(0)) - start, seconds(30));  // By the stall limit, not by its deadline.
   for (std::thread& thread : threads) {
     thread.join();
   }
