@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <changeover/dtype.h>
+#include <changeover/experts.h>
 #include <changeover/status.h>
 #include <changeover/tensor.h>
 #include <changeover/types.h>
@@ -80,6 +81,7 @@ struct LoadPlan {
   uint64_t generation = 0;  // Rule T15.
   int32_t tp_rank = 0;
   int32_t tp_size = 1;
+  ExpertShare experts;
   std::string architecture;            // For messages, e.g. "LlamaForCausalLM".
   std::vector<TensorSpec> parameters;  // This rank's, in the engine's own layout, C-contiguous.
   std::vector<Source> sources;
@@ -97,10 +99,24 @@ struct LoadPlan {
   bool operator==(const LoadPlan&) const = default;
 };
 
+// A dtype that config.json does not tell: routers that are kept in float32, for one.
+struct DTypeOverride {
+  std::string parameter;        // Its name, or a pattern as in LoadPlan::ignorable.
+  DType held = DType::kF32;     // As the rank holds it ...
+  std::optional<DType> source;  // ... and as its sources come, if that differs: they are cast.
+  bool operator==(const DTypeOverride&) const = default;
+};
+
 // What make_load_plan needs beside the model's config.
 struct PlanOptions {
   int32_t tp_rank = 0;
   int32_t tp_size = 1;
+  std::optional<ExpertShare> experts;  // None: every expert is cut over tp_size like all else.
+  ExpertPlacement placement;
+  // Which of the spellings that the model file knows the sources come in: "per_expert" (a
+  // checkpoint) or "fused" (what transformers 5 holds). Empty = the file's first.
+  std::string source_form;
+  std::vector<DTypeOverride> dtypes;  // Each must match a parameter; the first that does applies.
   uint64_t generation = 0;
   int64_t vocab_multiple = 64;  // The vocabulary is padded to a multiple of it (and to tp).
   std::optional<DType> dtype;   // Parameter dtype where the config names none.
@@ -109,6 +125,10 @@ struct PlanOptions {
   std::string add_prefix;
   std::filesystem::path model_file;  // Empty = the built-in one for config.json's architecture.
 };
+
+// Sets tp_rank, tp_size and experts for one rank of an engine. kInvalidArgument for a shape that
+// rank_count() refuses, or a rank outside it.
+Status place_rank(const EngineShape& shape, int32_t rank, PlanOptions& options);
 
 // Reads `directory`/config.json (or the file itself), finds the model file of its architecture and
 // returns this rank's proved plan. kInvalidArgument names the missing key, the unknown

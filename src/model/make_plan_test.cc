@@ -71,7 +71,8 @@ TEST_F(MakeLoadPlan, AMissingKeyIsNamed) {
 TEST_F(MakeLoadPlan, AnUnknownArchitectureListsTheKnown) {
   config_["architectures"] = {"PuzzleForCausalLM"};
   EXPECT_THAT(refusal(), HasSubstr("\"PuzzleForCausalLM\" is not known; known are "
-                                   "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, "
+                                   "LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, "
+                                   "OlmoeForCausalLM, Qwen2ForCausalLM, Qwen2MoeForCausalLM, "
                                    "Qwen3ForCausalLM, Qwen3MoeForCausalLM;"));
   config_["architectures"] = {"LlamaForCausalLM", "Other"};
   EXPECT_THAT(refusal(), HasSubstr("an array of one string"));

@@ -235,6 +235,15 @@ Result<std::vector<Alias>> read_aliases(const Fields& fields, const Variables& v
   return aliases;
 }
 
+Result<Layout> read_layout(const Fields& fields) {
+  CHANGEOVER_TRY_ASSIGN(const std::string_view name, fields.string_or("layout", ""));
+  if (name == "out_in" || name == "in_out") {
+    return name == "out_in" ? Layout::kOutIn : Layout::kInOut;
+  }
+  return fields.find("layout") ? Result<Layout>(invalid("\"layout\" is out_in or in_out"))
+                               : Layout::kUndeclared;
+}
+
 // The keys of a part, which stand in the parameter itself where it has one part.
 Result<Part> read_part(const Fields& fields, const std::string& prefix, Variables variables,
                        std::string_view default_source) {
@@ -257,6 +266,7 @@ Result<Part> read_part(const Fields& fields, const std::string& prefix, Variable
       part.view.push_back(std::move(step));
     }
   }
+  CHANGEOVER_TRY_ASSIGN(part.layout, read_layout(fields));
   CHANGEOVER_TRY_ASSIGN(part.split, read_split(fields));
   CHANGEOVER_TRY_ASSIGN(part.aliases, read_aliases(fields, variables));
   CHANGEOVER_TRY_ASSIGN(const std::string_view op, fields.string_or("op", "copy"));
@@ -272,6 +282,9 @@ Status check_part(const ParameterRule& rule, const Part& part) {
   const bool has_split = part.split.has_value();
   if (part.stack && (rule.role != Role::kExpert || rule.concat == 0)) {
     return invalid("\"for\" in a part needs the role expert, and a concat of 1 or more");
+  }
+  if (part.layout != Layout::kUndeclared && (rule.role != Role::kExpert || part.stack)) {
+    return invalid("\"layout\" is for a source that holds all experts, in the role expert");
   }
   if (has_split &&
       (rule.role == Role::kReplicate || rule.role == Role::kRowBias || rule.role == Role::kVocab)) {
@@ -290,7 +303,7 @@ Result<ParameterRule> read_parameter(JsonValue value, const std::string& prefix,
       has_parts
           ? Fields::make(value, {"name", "when", "role", "dtype", "concat", "flatten", "parts"})
           : Fields::make(value, {"name", "when", "role", "dtype", "for", "source", "shape",
-                                 "source_dtype", "view", "split", "aliases", "op"});
+                                 "source_dtype", "view", "layout", "split", "aliases", "op"});
   CHANGEOVER_TRY_ASSIGN(const Fields fields, std::move(made));
   CHANGEOVER_TRY_ASSIGN(const std::string_view name, fields.string("name"));
   ParameterRule rule;
@@ -314,7 +327,7 @@ Result<ParameterRule> read_parameter(JsonValue value, const std::string& prefix,
     CHANGEOVER_TRY_ASSIGN(
         const Fields part_fields,
         Fields::make(element, {"part", "when", "for", "source", "shape", "source_dtype", "view",
-                               "split", "aliases", "op"}));
+                               "layout", "split", "aliases", "op"}));
     CHANGEOVER_TRY_ASSIGN(Part part, read_part(part_fields, prefix, variables, ""));
     CHANGEOVER_TRY_ASSIGN(part.name, part_fields.string("part"));
     CHANGEOVER_TRY_ASSIGN(part.when, read_optional(part_fields, "when"));
@@ -380,9 +393,9 @@ Status read_requirements(const Fields& root, ModelFile& file) {
 }
 
 Result<ModelFile> read_root(JsonValue value) {
-  CHANGEOVER_TRY_ASSIGN(const Fields root,
-                        Fields::make(value, {"format", "about", "architectures", "parse_only",
-                                             "let", "require", "groups", "ignorable"}));
+  CHANGEOVER_TRY_ASSIGN(const Fields root, Fields::make(value, {"format", "about", "architectures",
+                                                                "parse_only", "source_forms", "let",
+                                                                "require", "groups", "ignorable"}));
   CHANGEOVER_TRY(root.integer("format", 1, 1).status());
   CHANGEOVER_TRY(root.string_or("about", "").status());
   ModelFile file;
@@ -392,6 +405,9 @@ Result<ModelFile> read_root(JsonValue value) {
   }
   CHANGEOVER_TRY_ASSIGN(const std::string_view parse_only, root.string_or("parse_only", ""));
   file.parse_only = std::string(parse_only);
+  if (root.find("source_forms")) {
+    CHANGEOVER_TRY_ASSIGN(file.source_forms, root.strings("source_forms", 16));
+  }
   CHANGEOVER_TRY(read_definitions(root, file));
   CHANGEOVER_TRY(read_requirements(root, file));
   if (root.find("ignorable")) {

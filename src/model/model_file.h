@@ -71,6 +71,9 @@ struct Alias {
   std::optional<Expression> when;
 };
 
+// In which order matrices of all experts come: never told from their extents, which may be equal.
+enum class Layout : uint8_t { kUndeclared, kOutIn, kInOut };
+
 struct Part {
   std::string name;  // "q"; empty for a parameter's only part.
   std::optional<Expression> when;
@@ -79,6 +82,7 @@ struct Part {
   std::vector<Expression> shape;   // Of the source.
   std::optional<DTypeRule> dtype;  // Of the source; default the parameter's.
   std::vector<Step> view;
+  Layout layout = Layout::kUndeclared;
   std::optional<Split> split;
   std::vector<Alias> aliases;
   PieceOp op = PieceOp::kCopy;
@@ -107,6 +111,7 @@ struct ModelFile {
   };
   std::vector<std::string> architectures;
   std::string parse_only;  // Why no plan can be made from it yet; empty where one can.
+  std::vector<std::string> source_forms;  // The first is the default; empty = there is one alone.
   std::vector<std::pair<std::string, Expression>> definitions;
   std::vector<Requirement> requirements;
   std::vector<Group> groups;

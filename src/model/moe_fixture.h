@@ -46,7 +46,42 @@ struct MoeFixture {
     }
     return result;
   }
+
+  // The same as transformers holds it: experts of a layer in one tensor, gate above up. (Names sort
+  // by layer, expert, and gate before up.)
+  std::map<std::string, Numbers> state_dict() const {
+    std::map<std::string, Numbers> result;
+    for (const auto& [name, numbers] : checkpoint()) {
+      std::string own = name;
+      const std::string mixtral = "block_sparse_moe";
+      if (const size_t at = own.find(mixtral); at != std::string::npos) {
+        own.replace(at, mixtral.size(), "mlp");
+      }
+      if (const size_t at = own.find(".experts."); at != std::string::npos) {
+        const bool down = own.ends_with(".down_proj.weight") || own.ends_with(".w2.weight");
+        own = own.substr(0, at) + (down ? ".experts.down_proj" : ".experts.gate_up_proj");
+      }
+      Numbers& all = result[own];
+      all.insert(all.end(), numbers.begin(), numbers.end());
+    }
+    return result;
+  }
 };
+
+// The options of one rank of an engine of the fixture.
+inline PlanOptions fixture_rank(const nlohmann::json& engine, int32_t rank) {
+  PlanOptions options;
+  const EngineShape shape{engine.at("tp"), engine.at("dp"), engine.at("ep")};
+  EXPECT_TRUE(place_rank(shape, rank, options).ok());
+  nlohmann::json placement = engine.at("placement");
+  if (placement.is_string()) {
+    placement = {{"format", 1}, {"generator", placement}, {"redundant", engine.at("redundant")}};
+  }
+  const auto parsed = parse_expert_placement(placement.dump());
+  EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
+  options.placement = *parsed;
+  return options;
+}
 
 // Of 16-bit elements.
 inline std::string digest_of(const Numbers& numbers) {

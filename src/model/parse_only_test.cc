@@ -209,7 +209,7 @@ TEST(Qwen3Next, LayerKindsComeFromTheListOrTheInterval) {
 }
 
 TEST(EmbeddedFiles, AreTheFilesOfTheFolderAndSayWhatTheyAre) {
-  EXPECT_EQ(embedded_model_files().size(), 7u);
+  EXPECT_EQ(embedded_model_files().size(), 10u);
   for (const auto& [name, text] : embedded_model_files()) {
     EXPECT_EQ(text, read_text(CHANGEOVER_SOURCE_DIR "/models/" + std::string(name)));
   }
@@ -219,8 +219,9 @@ TEST(EmbeddedFiles, AreTheFilesOfTheFolderAndSayWhatTheyAre) {
   }
   EXPECT_EQ(listed,
             "DeepseekV3ForCausalLM (parse_only) GptOssForCausalLM (parse_only) LlamaForCausalLM "
-            "MistralForCausalLM Qwen2ForCausalLM Qwen3ForCausalLM Qwen3MoeForCausalLM "
-            "Qwen3NextForCausalLM (parse_only) ");
+            "MistralForCausalLM MixtralForCausalLM OlmoeForCausalLM Qwen2ForCausalLM "
+            "Qwen2MoeForCausalLM Qwen3ForCausalLM Qwen3MoeForCausalLM Qwen3NextForCausalLM "
+            "(parse_only) ");
 }
 
 }  // namespace

@@ -201,10 +201,30 @@ Status read_strings(const Fields& root, std::string_view key, std::vector<std::s
   return {};
 }
 
+// Absent: experts are cut over the ranks like all else.
+Result<ExpertShare> read_experts(const Fields& root, const LoadPlan& plan) {
+  const auto value = root.find("experts");
+  if (!value) {
+    return ExpertShare{0, 1, plan.tp_rank, plan.tp_size};
+  }
+  CHANGEOVER_TRY_ASSIGN(const Fields fields,
+                        Fields::make(*value, {"ep_rank", "ep_size", "tp_rank", "tp_size"}));
+  ExpertShare experts;
+  for (const auto& [key, number] :
+       {std::pair<std::string_view, int32_t*>{"ep_rank", &experts.ep_rank},
+        {"ep_size", &experts.ep_size},
+        {"tp_rank", &experts.tp_rank},
+        {"tp_size", &experts.tp_size}}) {
+    CHANGEOVER_TRY_ASSIGN(const int64_t read, fields.integer(key, 0, model::kTpSizeMax));
+    *number = static_cast<int32_t>(read);
+  }
+  return experts;
+}
+
 Result<LoadPlan> read_plan(JsonValue value) {
   CHANGEOVER_TRY_ASSIGN(
       const Fields root,
-      Fields::make(value, {"format", "generation", "tp_rank", "tp_size", "architecture",
+      Fields::make(value, {"format", "generation", "tp_rank", "tp_size", "experts", "architecture",
                            "parameters", "sources", "pieces", "paddings", "derived", "ignorable",
                            "drop_segments", "strip_prefixes", "add_prefix"}));
   CHANGEOVER_TRY(root.integer("format", 1, 1).status());
@@ -217,6 +237,7 @@ Result<LoadPlan> read_plan(JsonValue value) {
   plan.generation = static_cast<uint64_t>(generation);
   plan.tp_rank = static_cast<int32_t>(rank);
   plan.tp_size = static_cast<int32_t>(size);
+  CHANGEOVER_TRY_ASSIGN(plan.experts, read_experts(root, plan));
   plan.architecture = std::string(architecture);
   plan.add_prefix = std::string(add_prefix);
   CHANGEOVER_TRY(read_list(root, "parameters", true, read_parameter, plan.parameters));
@@ -234,8 +255,10 @@ Result<LoadPlan> read_plan(JsonValue value) {
 
 std::string load_plan_to_json(const LoadPlan& plan) {
   std::string out = fmt::format(
-      "{{\"format\":1,\"generation\":{},\"tp_rank\":{},\"tp_size\":{},\"architecture\":",
-      plan.generation, plan.tp_rank, plan.tp_size);
+      "{{\"format\":1,\"generation\":{},\"tp_rank\":{},\"tp_size\":{},\"experts\":{{\"ep_rank\":{},"
+      "\"ep_size\":{},\"tp_rank\":{},\"tp_size\":{}}},\"architecture\":",
+      plan.generation, plan.tp_rank, plan.tp_size, plan.experts.ep_rank, plan.experts.ep_size,
+      plan.experts.tp_rank, plan.experts.tp_size);
   append_string(out, plan.architecture);
   out += ",\"parameters\":";
   append_list(out, plan.parameters, [&](const TensorSpec& spec) {

@@ -14,6 +14,7 @@ LoadPlan full_plan() {
   plan.generation = 7;
   plan.tp_rank = 1;
   plan.tp_size = 3;
+  plan.experts = {1, 4, 2, 5};
   plan.architecture = "Tiny\"\\\n";
   plan.parameters = {{"p.\xc3\xa9", DType::kBF16, {2, 3}}};
   plan.sources = {{{"s", DType::kF32, {2, 2}}, {"t", "u"}}};
@@ -39,7 +40,8 @@ TEST(LoadPlanJson, EveryFieldSurvivesTheRoundTrip) {
 TEST(LoadPlanJson, CanonicalBytes) {
   EXPECT_EQ(
       load_plan_to_json(full_plan()),
-      "{\"format\":1,\"generation\":7,\"tp_rank\":1,\"tp_size\":3,\"architecture\":"
+      "{\"format\":1,\"generation\":7,\"tp_rank\":1,\"tp_size\":3,\"experts\":{\"ep_rank\":1,"
+      "\"ep_size\":4,\"tp_rank\":2,\"tp_size\":5},\"architecture\":"
       "\"Tiny\\\"\\\\\\u000a\",\"parameters\":[{\"name\":\"p.\xc3\xa9\",\"dtype\":\"bfloat16\","
       "\"shape\":[2,3]}],\"sources\":[{\"name\":\"s\",\"dtype\":\"float32\",\"shape\":[2,2],"
       "\"aliases\":[\"t\",\"u\"]}],\"pieces\":[{\"source\":0,\"parameter\":0,\"part\":\"q\","
@@ -54,7 +56,7 @@ TEST(LoadPlanJson, CanonicalBytes) {
 TEST(LoadPlanJson, T15_TheDigestNamesThePlanAndItsGeneration) {
   const LoadPlan plan = full_plan();
   EXPECT_EQ(load_plan_digest(plan), load_plan_digest(full_plan()));
-  std::vector<LoadPlan> others(8, plan);
+  std::vector<LoadPlan> others(9, plan);
   others[0].generation = 8;
   others[1].tp_rank = 2;
   others[2].parameters[0].dtype = DType::kF16;
@@ -63,6 +65,7 @@ TEST(LoadPlanJson, T15_TheDigestNamesThePlanAndItsGeneration) {
   others[5].paddings.clear();
   others[6].strip_prefixes.clear();
   others[7].ignorable.pop_back();
+  others[8].experts.ep_rank = 2;
   for (size_t i = 0; i < others.size(); ++i) {
     EXPECT_NE(load_plan_digest(others[i]), load_plan_digest(plan)) << i;
   }
@@ -104,6 +107,8 @@ TEST(LoadPlanJson, RefusalsNameThePlace) {
            {"\"tp_size\":3,", "", "the key \"tp_size\" is missing"},
            {"\"tp_size\":3,", "\"tp_size\":3,\"tp\":3,", "unknown key \"tp\""},
            {"\"tp_size\":3,", "\"tp_size\":3,\"tp_size\":3,", "tp_size"},
+           {"\"ep_rank\":1", "\"ep_rank\":4", "experts of group 4 of 4"},
+           {"\"ep_rank\":1,", "", "the key \"ep_rank\" is missing"},
            {"\"dtype\":\"bfloat16\"", "\"dtype\":\"bf16\"", "parameters[0]: \"dtype\": no dtype"},
            {"\"shape\":[2,3]", "\"shape\":[2,3.0]", "parameters[0]"},
            {"\"shape\":[2,3]", "\"shape\":[2,-3]", "\"p."},

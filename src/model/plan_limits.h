@@ -7,6 +7,7 @@
 namespace changeover::model {
 
 inline constexpr int32_t kTpSizeMax = 65536;
+inline constexpr int64_t kLoopMax = 65536;               // Layers, experts, slots of a group.
 inline constexpr size_t kPlanEntriesMax = 1u << 19;      // Of one kind: pieces, parameters, ...
 inline constexpr uint64_t kGranulesMax = 1ull << 28;     // Bits of proof, over the whole plan.
 inline constexpr uint64_t kPlanBytesMax = 64ull << 20;   // Of a plan's JSON.

@@ -142,6 +142,13 @@ class Proof {
       return invalid(fmt::format("tp_rank {} of tp_size {}: a rank is 0 .. size-1, a size 1 .. {}",
                                  plan_.tp_rank, plan_.tp_size, model::kTpSizeMax));
     }
+    const ExpertShare& experts = plan_.experts;
+    if (experts.ep_rank < 0 || experts.ep_rank >= experts.ep_size || experts.tp_rank < 0 ||
+        experts.tp_rank >= experts.tp_size) {
+      return invalid(fmt::format("experts of group {} of {}, tp_rank {} of {}: no such share",
+                                 experts.ep_rank, experts.ep_size, experts.tp_rank,
+                                 experts.tp_size));
+    }
     if (plan_.generation > static_cast<uint64_t>(INT64_MAX)) {
       return invalid(fmt::format("generation {} does not fit an int64", plan_.generation));
     }

@@ -55,8 +55,10 @@ Result<Share> share_of(const ShareRequest& request) {
     return Share{rank / (tp / count) * unit, unit, unit};
   }
   return Status(Code::kInvalidArgument,
-                fmt::format("tp_size {} does not divide {} = {}; choose a tp_size of {}{}", tp,
-                            request.count_text, count, divisors_of(count),
+                fmt::format("{} {} does not divide {} = {}; choose {} of {}{}", request.size_text,
+                            tp, request.count_text, count,
+                            request.size_text == "tp_size" ? "a tp_size" : request.size_text,
+                            divisors_of(count),
                             request.replicate ? fmt::format(" or a multiple of {}", count) : ""));
 }
 

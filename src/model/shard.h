@@ -21,6 +21,7 @@ struct ShareRequest {
   bool pad = false;
   int32_t tp_rank = 0;
   int32_t tp_size = 1;
+  std::string_view size_text = "tp_size";
   std::string_view count_text;  // How the config spells the number of units, for the message.
 };
 
