@@ -60,16 +60,35 @@ void add_token(CLI::App& command, std::string& job, std::string& token_file) {
 }
 
 void add_plan(CLI::App& command, PlanArguments& plan, const char* rank_option) {
-  command.add_option("--tp", plan.tp_size, "Ranks that share one forward pass")
-      ->type_name("N")
-      ->check(whole(1, 1 << 16))
-      ->capture_default_str();
-  if (rank_option != nullptr) {
-    command.add_option(rank_option, plan.tp_rank, "This rank, 0 .. tp-1")
+  const auto add_count = [&](const char* option, int32_t& count, int64_t min, const char* help) {
+    command.add_option(option, count, help)
         ->type_name("N")
-        ->check(whole(0, 1 << 16))
+        ->check(whole(min, 1 << 16))
         ->capture_default_str();
-  }
+  };
+  add_count("--tp", plan.shape.tp_size, 1, "Ranks that a copy of the model is cut over");
+  add_count("--dp", plan.shape.dp_size, 1,
+            "Copies of all but the experts in one engine; it has tp x dp ranks");
+  add_count("--ep", plan.shape.ep_size, 1, "Groups of ranks that hold different experts");
+  add_count(rank_option, plan.rank, 0, "This rank, from 0");
+  command
+      .add_option(
+          "--expert-placement", plan.placement,
+          "Which group holds which experts: contiguous, round_robin, or a file with a table")
+      ->type_name("KIND")
+      ->capture_default_str();
+  add_count("--redundant-experts", plan.redundant_experts, 0,
+            "So many more slots, for the first experts once more");
+  command
+      .add_option("--source-form", plan.source_form,
+                  "How the tensors are spelled, where the model file knows several: per_expert, "
+                  "fused")
+      ->type_name("FORM");
+  command
+      .add_option("--dtype", plan.dtypes,
+                  "Parameters kept in a dtype of their own, as '*' patterns: NAME=HELD, or "
+                  "NAME=SENT:HELD for a cast (may be repeated)")
+      ->type_name("NAME=DTYPE");
   command.add_option("--vocab-multiple", plan.vocab_multiple, "Pad the vocabulary to a multiple")
       ->type_name("N")
       ->check(whole(1, int64_t{1} << 32))
@@ -261,22 +280,25 @@ struct Check {
   std::string operator()(const InspectArguments&) const { return {}; }
   std::string operator()(const DemoArguments&) const { return {}; }
   std::string operator()(const BenchArguments&) const { return {}; }
-  std::string operator()(const ReceiveArguments& a) const { return rank_below_tp(a.plan); }
+  std::string operator()(const ReceiveArguments& a) const { return rank_of_engine(a.plan); }
   std::string operator()(const ShowPlanArguments& a) const {
     if (a.model.empty() && a.plan_file.empty() && !a.list) {
       return "plan needs --model, --check or --list";
     }
-    return rank_below_tp(a.plan);
+    return rank_of_engine(a.plan);
   }
   std::string operator()(const VerifyArguments& a) const {
     return a.rank.empty() && a.folder.empty() ? "verify needs --rank or --folder"
-                                              : rank_below_tp(a.plan);
+                                              : rank_of_engine(a.plan);
   }
-  static std::string rank_below_tp(const PlanArguments& plan) {
-    return plan.tp_rank < plan.tp_size
-               ? std::string()
-               : fmt::format("rank {} of {} ranks: ranks count from 0 to {}", plan.tp_rank,
-                             plan.tp_size, plan.tp_size - 1);
+  static std::string rank_of_engine(const PlanArguments& plan) {
+    const auto ranks = rank_count(plan.shape);
+    if (!ranks.ok()) {
+      return ranks.status().message();
+    }
+    return plan.rank < *ranks ? std::string()
+                              : fmt::format("rank {} of {} ranks: ranks count from 0 to {}",
+                                            plan.rank, *ranks, *ranks - 1);
   }
 };
 

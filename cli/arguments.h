@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include <changeover/experts.h>
+
 namespace changeover::cli {
 
 struct PublishArguments {
@@ -26,8 +28,12 @@ struct PublishArguments {
 
 // How names and shapes of a checkpoint become those of an engine; the same in several commands.
 struct PlanArguments {
-  int32_t tp_size = 1;
-  int32_t tp_rank = 0;
+  EngineShape shape;
+  int32_t rank = 0;  // In the engine.
+  std::string placement = "contiguous";
+  int32_t redundant_experts = 0;
+  std::string source_form;
+  std::vector<std::string> dtypes;  // "PATTERN=HELD" or "PATTERN=SOURCE:HELD".
   int64_t vocab_multiple = 64;
   std::string model_file;
   std::vector<std::string> drop_segments;

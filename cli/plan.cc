@@ -1,8 +1,8 @@
 // changeover plan: one rank's load plan, or the proof of a plan that an engine wrote.
 #include <fstream>
 #include <iterator>
-#include <set>
 #include <string>
+#include <vector>
 
 #include <changeover/dtype.h>
 #include <changeover/load_plan.h>
@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/plan_options.h"
+#include "cli/plan_text.h"
 #include "cli/terminal.h"
 
 namespace changeover::cli {
@@ -50,47 +51,33 @@ Result<LoadPlan> read_plan(const std::string& path) {
   return plan;
 }
 
-// "q <- model.layers.0.self_attn.q_proj.weight" for each piece of a parameter, and its padding.
-std::string filled_from(const LoadPlan& plan, uint32_t parameter) {
-  std::string text;
-  std::set<std::string> seen;
-  for (const Piece& piece : plan.pieces) {
-    const std::string& name = plan.sources[piece.source].spec.name;
-    if (piece.parameter != parameter || !seen.insert(piece.part + "/" + name).second) {
-      continue;
-    }
-    text += (text.empty() ? "" : " + ") + (piece.part.empty() ? "" : piece.part + "=") +
-            printable(name);
-  }
-  for (const Padding& padding : plan.paddings) {
-    if (padding.parameter == parameter) {
-      int64_t elements = 1;
-      for (const View::Dim& dim : padding.view.dims) {
-        elements *= dim.extent;
-      }
-      text += fmt::format(" + {} elements of padding", elements);
-    }
-  }
-  return text;
-}
-
 void print_plan(const LoadPlan& plan) {
   Table table({"parameter", "dtype", "shape", "filled from"});
+  std::vector<std::vector<uint32_t>> pieces(plan.parameters.size());
+  for (uint32_t i = 0; i < plan.pieces.size(); ++i) {
+    pieces[plan.pieces[i].parameter].push_back(i);
+  }
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < plan.parameters.size(); ++i) {
     const TensorSpec& spec = plan.parameters[i];
     const auto size = byte_count(spec.dtype, spec.shape);
     bytes += size.ok() ? static_cast<uint64_t>(*size) : 0;
     table.add({printable(spec.name), std::string(dtype_name(spec.dtype)), shape_text(spec.shape),
-               filled_from(plan, i)});
+               filled_from(plan, i, pieces[i])});
   }
   fmt::print("{}", table.to_string());
-  for (const std::string& name : plan.ignorable) {
+  for (const std::string& name : folded(plan.ignorable)) {
     fmt::print("may be received and dropped: {}\n", printable(name));
   }
   fmt::print("{}, rank {} of {}: {} parameters, {}, from {} tensors in {} pieces\n",
              plan.architecture.empty() ? "plan" : plan.architecture, plan.tp_rank, plan.tp_size,
              plan.parameters.size(), human_bytes(bytes), plan.sources.size(), plan.pieces.size());
+  const ExpertShare& experts = plan.experts;
+  if (experts.ep_size > 1 || experts.tp_size != plan.tp_size) {
+    fmt::print("experts: those of group {} of {}, each cut over {} rank{}, share {}\n",
+               experts.ep_rank, experts.ep_size, experts.tp_size, experts.tp_size == 1 ? "" : "s",
+               experts.tp_rank);
+  }
   fmt::print("proved: the pieces fill every parameter exactly once; digest {}\n",
              load_plan_digest(plan).to_text());
 }
@@ -101,9 +88,12 @@ int run(const ShowPlanArguments& arguments) {
   if (arguments.list) {
     return list_model_files(arguments.json);
   }
-  const auto plan = arguments.plan_file.empty()
-                        ? make_load_plan(arguments.model, plan_options(arguments.plan))
-                        : read_plan(arguments.plan_file);
+  const auto options = plan_options(arguments.plan);
+  if (!options.ok()) {
+    return fail(options.status(), arguments.json);
+  }
+  const auto plan = arguments.plan_file.empty() ? make_load_plan(arguments.model, *options)
+                                                : read_plan(arguments.plan_file);
   if (!plan.ok()) {
     return fail(plan.status(), arguments.json);
   }

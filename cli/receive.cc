@@ -34,7 +34,9 @@ Result<ReferenceRankOptions> rank_options(const ReceiveArguments& arguments, End
                                           Mode mode) {
   ReferenceRankOptions options;
   options.model = arguments.model;
-  options.plan = plan_options(arguments.plan);
+  CHANGEOVER_TRY_ASSIGN(options.plan, plan_options(arguments.plan));
+  options.dp_size = arguments.plan.shape.dp_size;
+  options.ep_size = arguments.plan.shape.ep_size;
   options.admin_path = arguments.admin.substr(arguments.admin.starts_with("unix:") ? 5 : 0);
   options.step_socket = arguments.step_socket;
   options.step_interval = std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -46,8 +48,8 @@ Result<ReferenceRankOptions> rank_options(const ReceiveArguments& arguments, End
   subscriber.mode = mode;
   subscriber.job = arguments.job;
   subscriber.engine = arguments.engine;
-  subscriber.rank = arguments.plan.tp_rank;
-  subscriber.engine_size = arguments.plan.tp_size;
+  subscriber.rank = arguments.plan.rank;
+  CHANGEOVER_TRY_ASSIGN(subscriber.engine_size, rank_count(arguments.plan.shape));
   return options;
 }
 

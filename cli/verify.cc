@@ -53,10 +53,13 @@ void print_report(const VerifyReport& report, const std::string& model) {
 int run(const VerifyArguments& arguments) {
   const auto timeout = std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::duration<double>(arguments.wait_seconds));
-  const auto report =
-      arguments.rank.empty()
-          ? verify_folder(arguments.folder, arguments.model, plan_options(arguments.plan))
-          : verify_rank(arguments.rank, arguments.model, timeout);
+  const auto options = plan_options(arguments.plan);
+  if (!options.ok()) {
+    return fail(options.status(), arguments.json);
+  }
+  const auto report = arguments.rank.empty()
+                          ? verify_folder(arguments.folder, arguments.model, *options)
+                          : verify_rank(arguments.rank, arguments.model, timeout);
   if (!report.ok()) {
     return fail(report.status(), arguments.json);
   }

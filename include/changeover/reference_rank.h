@@ -21,11 +21,14 @@ namespace changeover {
 
 struct ReferenceRankOptions {
   std::filesystem::path model;  // A folder with config.json, or the file itself.
-  // Endpoint, job, engine, rank, engine_size (= tensor-parallel size), mode, token, deadlines.
+  // Endpoint, job, engine, rank, engine_size (all ranks, tp x dp), mode, token, deadlines.
   // A file: endpoint takes engine_size 1 only; its one stream is received by run() before the
   // first step, and decided alone.
   SubscriberOptions subscriber;
-  PlanOptions plan;  // tp_rank and tp_size are taken from `subscriber`.
+  // With engine_size: an EngineShape, by which the rank's shares in `plan` are set.
+  int32_t dp_size = 1;
+  int32_t ep_size = 1;
+  PlanOptions plan;
   // Where the admin socket is made (0600, unlinked on the way out); empty = none.
   std::string admin_path;
   // Name of the abstract unix socket over which rank 0 conducts the steps; empty = derived from

@@ -104,7 +104,34 @@ Status read_layers(JsonValue value, ExpertPlacement& placement) {
   return {};
 }
 
-Result<ExpertPlacement> read_placement(JsonValue value) {
+std::string slots_text(const ExpertSlots& table) {
+  std::string text;
+  for (const auto& group : table) {
+    text += fmt::format("{}[{}]", text.empty() ? "" : ",", fmt::join(group, ","));
+  }
+  return "[" + text + "]";
+}
+
+}  // namespace
+
+namespace model {
+
+Result<ExpertShare> read_expert_share(JsonValue value) {
+  CHANGEOVER_TRY_ASSIGN(const Fields fields,
+                        Fields::make(value, {"ep_rank", "ep_size", "tp_rank", "tp_size"}));
+  ExpertShare experts;
+  for (const auto& [key, number] :
+       {std::pair<std::string_view, int32_t*>{"ep_rank", &experts.ep_rank},
+        {"ep_size", &experts.ep_size},
+        {"tp_rank", &experts.tp_rank},
+        {"tp_size", &experts.tp_size}}) {
+    CHANGEOVER_TRY_ASSIGN(const int64_t read, fields.integer(key, 0, kTpSizeMax));
+    *number = static_cast<int32_t>(read);
+  }
+  return experts;
+}
+
+Result<ExpertPlacement> read_expert_placement(JsonValue value) {
   CHANGEOVER_TRY_ASSIGN(const Fields root, Fields::make(value, {"format", "generator", "redundant",
                                                                 "slots", "layers"}));
   CHANGEOVER_TRY(root.integer("format", 1, 1).status());
@@ -117,8 +144,7 @@ Result<ExpertPlacement> read_placement(JsonValue value) {
       return invalid("\"generator\" is contiguous or round_robin, and goes without a table");
     }
     placement.kind = name == "contiguous" ? Kind::kContiguous : Kind::kRoundRobin;
-    CHANGEOVER_TRY_ASSIGN(const int64_t redundant,
-                          root.integer_or("redundant", 0, model::kLoopMax, 0));
+    CHANGEOVER_TRY_ASSIGN(const int64_t redundant, root.integer_or("redundant", 0, kLoopMax, 0));
     placement.redundant = static_cast<int32_t>(redundant);
     return placement;
   }
@@ -135,15 +161,7 @@ Result<ExpertPlacement> read_placement(JsonValue value) {
   return placement;
 }
 
-std::string slots_text(const ExpertSlots& table) {
-  std::string text;
-  for (const auto& group : table) {
-    text += fmt::format("{}[{}]", text.empty() ? "" : ",", fmt::join(group, ","));
-  }
-  return "[" + text + "]";
-}
-
-}  // namespace
+}  // namespace model
 
 Result<ExpertSlots> expert_slots(const ExpertPlacement& placement, int64_t layer, int64_t experts,
                                  int32_t ep_size) {
@@ -176,7 +194,7 @@ Result<ExpertPlacement> parse_expert_placement(std::string_view json) {
   if (!document.ok()) {
     return document.status().with_context("expert placement");
   }
-  Result<ExpertPlacement> placement = read_placement(document->root());
+  Result<ExpertPlacement> placement = model::read_expert_placement(document->root());
   return placement.ok() ? std::move(placement)
                         : placement.status().with_context("expert placement");
 }

@@ -9,6 +9,7 @@
 #include "base/digest.h"
 #include "base/json.h"
 #include "base/utf8.h"
+#include "model/experts.h"
 #include "model/fields.h"
 #include "model/plan_limits.h"
 
@@ -201,26 +202,6 @@ Status read_strings(const Fields& root, std::string_view key, std::vector<std::s
   return {};
 }
 
-// Absent: experts are cut over the ranks like all else.
-Result<ExpertShare> read_experts(const Fields& root, const LoadPlan& plan) {
-  const auto value = root.find("experts");
-  if (!value) {
-    return ExpertShare{0, 1, plan.tp_rank, plan.tp_size};
-  }
-  CHANGEOVER_TRY_ASSIGN(const Fields fields,
-                        Fields::make(*value, {"ep_rank", "ep_size", "tp_rank", "tp_size"}));
-  ExpertShare experts;
-  for (const auto& [key, number] :
-       {std::pair<std::string_view, int32_t*>{"ep_rank", &experts.ep_rank},
-        {"ep_size", &experts.ep_size},
-        {"tp_rank", &experts.tp_rank},
-        {"tp_size", &experts.tp_size}}) {
-    CHANGEOVER_TRY_ASSIGN(const int64_t read, fields.integer(key, 0, model::kTpSizeMax));
-    *number = static_cast<int32_t>(read);
-  }
-  return experts;
-}
-
 Result<LoadPlan> read_plan(JsonValue value) {
   CHANGEOVER_TRY_ASSIGN(
       const Fields root,
@@ -237,7 +218,10 @@ Result<LoadPlan> read_plan(JsonValue value) {
   plan.generation = static_cast<uint64_t>(generation);
   plan.tp_rank = static_cast<int32_t>(rank);
   plan.tp_size = static_cast<int32_t>(size);
-  CHANGEOVER_TRY_ASSIGN(plan.experts, read_experts(root, plan));
+  plan.experts = {0, 1, plan.tp_rank, plan.tp_size};
+  if (const auto experts = root.find("experts")) {
+    CHANGEOVER_TRY_ASSIGN(plan.experts, model::read_expert_share(*experts));
+  }
   plan.architecture = std::string(architecture);
   plan.add_prefix = std::string(add_prefix);
   CHANGEOVER_TRY(read_list(root, "parameters", true, read_parameter, plan.parameters));

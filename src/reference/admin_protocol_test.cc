@@ -98,13 +98,19 @@ AdminFacts some_facts() {
   facts.plan_options.tp_rank = 1;
   facts.plan_options.tp_size = 3;
   facts.plan_options.dtype = DType::kBF16;
+  facts.plan_options.experts = ExpertShare{1, 2, 0, 3};
+  facts.plan_options.placement.redundant = 4;
+  facts.plan_options.source_form = "fused";
+  facts.plan_options.dtypes = {{"*.gate.weight", DType::kF32, DType::kBF16},
+                               {"*.bias", DType::kF16, std::nullopt}};
   facts.plan_options.strip_prefixes = {"module."};
   facts.plan_digest.bytes[3] = 9;
   return facts;
 }
 
 TEST(AdminReply, DigestsComeBackAsTheyWere) {
-  const std::string line = admin_digests_reply(some_facts(), {"a", 1}, some_digests());
+  const AdminFacts facts = some_facts();
+  const std::string line = admin_digests_reply(facts, {"a", 1}, some_digests());
   const auto reply = parse_digests_reply(line);
   ASSERT_TRUE(reply.ok()) << reply.status().to_string();
   EXPECT_EQ(reply->rank, (RankName{"a", 1}));
@@ -113,6 +119,10 @@ TEST(AdminReply, DigestsComeBackAsTheyWere) {
   EXPECT_EQ(reply->fence_reason, "waiting for release");
   EXPECT_EQ(reply->plan_options.tp_size, 3);
   EXPECT_EQ(reply->plan_options.dtype, DType::kBF16);
+  EXPECT_EQ(reply->plan_options.experts, facts.plan_options.experts);
+  EXPECT_EQ(reply->plan_options.placement, facts.plan_options.placement);
+  EXPECT_EQ(reply->plan_options.source_form, "fused");
+  EXPECT_EQ(reply->plan_options.dtypes, facts.plan_options.dtypes);
   EXPECT_EQ(reply->plan_options.strip_prefixes, std::vector<std::string>{"module."});
   EXPECT_EQ(reply->plan_digest, some_facts().plan_digest);
   ASSERT_EQ(reply->parameters.size(), 2u);
@@ -130,16 +140,11 @@ TEST(AdminReply, ARanksRefusalComesBackAsItsStatus) {
 
 TEST(AdminReply, S3_EveryMissingKeyOfADigestsReplyIsNamed) {
   const std::string line = admin_digests_reply(some_facts(), {"a", 1}, some_digests());
-  for (const std::string key : {"format",        "ok",
-                                "engine",        "rank",
-                                "version",       "fenced",
-                                "fence_reason",  "plan",
-                                "tp_rank",       "tp_size",
-                                "generation",    "vocab_multiple",
-                                "drop_segments", "strip_prefixes",
-                                "add_prefix",    "model_file",
-                                "parameters",    "name",
-                                "shape",         "epoch"}) {
+  for (const std::string key :
+       {"format",       "ok",         "engine",      "rank",    "version",       "fenced",
+        "fence_reason", "plan",       "tp_rank",     "tp_size", "generation",    "vocab_multiple",
+        "experts",      "placement",  "source_form", "dtypes",  "drop_segments", "strip_prefixes",
+        "add_prefix",   "model_file", "parameters",  "name",    "shape",         "epoch"}) {
     std::string broken = line;
     const size_t at = broken.find("\"" + key + "\":");
     ASSERT_NE(at, std::string::npos) << key;

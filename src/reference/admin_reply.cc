@@ -32,6 +32,26 @@ Json json_of(const std::optional<Digest>& digest) {
   return digest ? Json(digest->to_text()) : Json(nullptr);
 }
 
+Json json_of(const std::optional<ExpertShare>& experts) {
+  if (!experts) {
+    return nullptr;
+  }
+  return {{"ep_rank", experts->ep_rank},
+          {"ep_size", experts->ep_size},
+          {"tp_rank", experts->tp_rank},
+          {"tp_size", experts->tp_size}};
+}
+
+Json json_of(const std::vector<DTypeOverride>& dtypes) {
+  Json json = Json::array();
+  for (const DTypeOverride& own : dtypes) {
+    json.push_back({{"parameter", own.parameter},
+                    {"held", dtype_name(own.held)},
+                    {"source", own.source ? Json(dtype_name(*own.source)) : Json(nullptr)}});
+  }
+  return json;
+}
+
 // The code's name as users see it everywhere, and the message.
 Json json_of(const Status& status) {
   return {{"code", code_name(status.code())}, {"message", status.message()}};
@@ -77,6 +97,10 @@ Json json_of_plan(const AdminFacts& facts) {
           {"tp_rank", options.tp_rank},
           {"tp_size", options.tp_size},
           {"generation", options.generation},
+          {"experts", json_of(options.experts)},
+          {"placement", Json::parse(expert_placement_to_json(options.placement))},
+          {"source_form", options.source_form},
+          {"dtypes", json_of(options.dtypes)},
           {"vocab_multiple", options.vocab_multiple},
           {"dtype", options.dtype ? Json(dtype_name(*options.dtype)) : Json(nullptr)},
           {"drop_segments", options.drop_segments},

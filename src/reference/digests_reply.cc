@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
+#include "model/experts.h"
 
 namespace changeover::reference {
 namespace {
@@ -67,6 +68,44 @@ std::optional<DType> dtype_of(std::string_view name) {
   return wire ? wire : dtype_from_safetensors_name(name);
 }
 
+Result<DType> dtype_at(const JsonValue& object, std::string_view key) {
+  CHANGEOVER_TRY_ASSIGN(const std::string name, string_at(object, key));
+  const auto dtype = dtype_of(name);
+  return dtype ? Result<DType>(*dtype) : wrong(key, "a known dtype");
+}
+
+// Where the experts lie, and what is spelled or typed otherwise than config.json tells.
+Status read_choices(const JsonValue& plan, PlanOptions& options) {
+  const auto experts = plan.find("experts");
+  if (!experts) {
+    return wrong("experts", "null or an object");
+  }
+  if (!experts->is(JsonKind::kNull)) {
+    CHANGEOVER_TRY_ASSIGN(options.experts, model::read_expert_share(*experts));
+  }
+  const auto placement = plan.find("placement");
+  if (!placement) {
+    return wrong("placement", "an object");
+  }
+  CHANGEOVER_TRY_ASSIGN(options.placement, model::read_expert_placement(*placement));
+  CHANGEOVER_TRY_ASSIGN(options.source_form, string_at(plan, "source_form"));
+  const auto dtypes = plan.find("dtypes");
+  if (!dtypes || !dtypes->is(JsonKind::kArray)) {
+    return wrong("dtypes", "an array");
+  }
+  for (const JsonValue element : dtypes->elements()) {
+    DTypeOverride own;
+    CHANGEOVER_TRY_ASSIGN(own.parameter, string_at(element, "parameter"));
+    CHANGEOVER_TRY_ASSIGN(own.held, dtype_at(element, "held"));
+    const auto source = element.find("source");
+    if (source && !source->is(JsonKind::kNull)) {
+      CHANGEOVER_TRY_ASSIGN(own.source, dtype_at(element, "source"));
+    }
+    options.dtypes.push_back(std::move(own));
+  }
+  return {};
+}
+
 Status read_plan(const JsonValue& object, DigestsReply& reply) {
   constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
   const auto plan = object.find("plan");
@@ -79,6 +118,7 @@ Status read_plan(const JsonValue& object, DigestsReply& reply) {
   CHANGEOVER_TRY_ASSIGN(const int64_t rank, integer_at(*plan, "tp_rank", 0, size - 1));
   CHANGEOVER_TRY_ASSIGN(const int64_t generation, integer_at(*plan, "generation", 0, kLargest));
   CHANGEOVER_TRY_ASSIGN(options.vocab_multiple, integer_at(*plan, "vocab_multiple", 1, kLargest));
+  CHANGEOVER_TRY(read_choices(*plan, options));
   options.tp_size = static_cast<int32_t>(size);
   options.tp_rank = static_cast<int32_t>(rank);
   options.generation = static_cast<uint64_t>(generation);

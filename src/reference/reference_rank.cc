@@ -237,7 +237,7 @@ Result<std::unique_ptr<ReferenceRank>> ReferenceRank::open(ReferenceRankOptions 
   const SubscriberOptions& own = options.subscriber;
   if (own.engine_size < 1 || own.rank < 0 || own.rank >= own.engine_size) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("rank {} of an engine of {}: --rank goes from 0 to --tp less one",
+                  fmt::format("rank {} of an engine of {}: ranks count from 0 to tp x dp, less one",
                               own.rank, own.engine_size));
   }
   if (own.endpoint.kind == Endpoint::Kind::kFile && own.engine_size != 1) {
@@ -245,8 +245,12 @@ Result<std::unique_ptr<ReferenceRank>> ReferenceRank::open(ReferenceRankOptions 
                   fmt::format("a file is received by one rank that decides alone: --tp 1, not {}",
                               own.engine_size));
   }
-  options.plan.tp_rank = own.rank;
-  options.plan.tp_size = own.engine_size;
+  if (options.dp_size < 1 || own.engine_size % options.dp_size != 0) {
+    return Status(Code::kInvalidArgument, fmt::format("dp {} does not divide the engine's {} ranks",
+                                                      options.dp_size, own.engine_size));
+  }
+  CHANGEOVER_TRY(place_rank({own.engine_size / options.dp_size, options.dp_size, options.ep_size},
+                            own.rank, options.plan));
   if (!options.plan.model_file.empty()) {  // `verify` may run in another folder.
     options.plan.model_file = std::filesystem::absolute(options.plan.model_file);
   }

@@ -72,6 +72,12 @@ def llama_config(**changes):
     return {key: value for key, value in config.items() if value is not None}
 
 
+def moe_config(**changes):
+    return llama_config(architectures=["Qwen3MoeForCausalLM"], model_type="qwen3_moe",
+                        tie_word_embeddings=False, num_experts=8, moe_intermediate_size=4,
+                        **changes)
+
+
 def llama_tensors():
     tensors = {"model.embed_tokens.weight": ("BF16", [10, 8]), "model.norm.weight": ("BF16", [8])}
     for layer in range(2):

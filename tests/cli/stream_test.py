@@ -2,12 +2,13 @@
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import unittest
 import uuid
 
-from command import CommandTest, llama_config, llama_tensors, safetensors
+from command import CommandTest, llama_config, llama_tensors, moe_config, safetensors
 
 
 class Stream(CommandTest):
@@ -60,6 +61,28 @@ class Stream(CommandTest):
         done = self.assert_ok(*self.publish(1, "--json", ranks=4))
         self.assertEqual([(r["engine"], r["rank"]) for r in done.json["ranks"]],
                          [("a", 0), ("a", 1), ("b", 0), ("b", 1)])
+
+    # Two copies of attention over two ranks each; experts in two groups of two ranks, in turns.
+    def test_case_b15_experts_over_groups_of_ranks(self):
+        self.write("moe/config.json", moe_config())
+        plan = self.assert_ok("plan", "--model", "moe", "--json").json
+        tensors = {s["name"]: ("BF16", s["shape"]) for s in plan["sources"]}
+        shape = ("--dp", 2, "--ep", 2, "--expert-placement", "round_robin",
+                 "--redundant-experts", 2)
+        ranks = [self.rank(rank, 2, *shape, model="moe") for rank in range(4)]
+        for version in (1, 2, 3):
+            content = bytearray(safetensors(tensors))
+            start = 8 + int.from_bytes(content[:8], "little")
+            content[start:] = random.Random(version).randbytes(len(content) - start)
+            self.write("moe/model.safetensors", bytes(content))
+            done = self.assert_ok(*self.publish(version, "--json", "--bucket-bytes", 100,
+                                                ranks=4, model="moe"))
+            self.assertEqual([r["outcome"] for r in done.json["ranks"]], ["committed"] * 4)
+            for running in ranks:
+                running.wait_for(lambda s: s["version"] == version and s["gate_open"])
+            for rank in range(4):
+                same = self.assert_ok(*self.verify(f"a{rank}", model="moe"), "--json").json
+                self.assertEqual(same["parameters_compared"], len(plan["parameters"]))
 
     def test_v4_each_engine_decides_for_itself(self):
         self.model("other", config=llama_config(intermediate_size=16))
