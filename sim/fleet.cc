@@ -10,7 +10,9 @@ Fleet::Fleet(Model& model, uint64_t seed, Bug bug, bool tracing)
   for (const char* name : {"a", "b"}) {
     Engine& engine = engines_.emplace_back();
     engine.name = name;
-    const Mode mode = world_.random.chance(0.6) ? Mode::kJournal : Mode::kInPlace;
+    constexpr Mode kModes[] = {Mode::kJournal, Mode::kJournal, Mode::kInPlace, Mode::kStaged,
+                               Mode::kSwap};
+    const Mode mode = kModes[world_.random.below(std::size(kModes))];
     for (int32_t rank = 0; rank < kEngineSize; ++rank) {
       engine.ranks.push_back(std::make_unique<RankNode>(world_, RankName{name, rank}, mode,
                                                         [this] { return publisher_.accept(); }));
@@ -174,12 +176,19 @@ void Fleet::start_step(Engine& engine) {
 
 void Fleet::enter(Engine& engine, size_t index) {
   RankNode& rank = *engine.ranks[index];
-  const auto version = rank.enter_step();
-  if (!version) {
+  // In `swap` a step carries its version: that of the first rank, which may be the newest it holds.
+  std::optional<VersionStamp> named;
+  if (rank.mode() == Mode::kSwap && index > 0) {
+    named = engine.guests[0].pin.version;
+  } else if (rank.mode() == Mode::kSwap && rank.alive() && world_.random.chance(0.5)) {
+    named = rank.version();
+  }
+  const auto pin = rank.enter_step(named);
+  if (!pin) {
     end_step(engine, false);
     return;
   }
-  engine.guests.push_back({rank.life(), *version});
+  engine.guests.push_back({rank.life(), *pin});
   if (index + 1 < engine.ranks.size()) {
     world_.scheduler.after(world_.delay(milliseconds(0), milliseconds(6)),
                            [this, &engine, index] { enter(engine, index + 1); });
@@ -205,7 +214,7 @@ void Fleet::end_step(Engine& engine, bool ran) {
     }
   }
   for (size_t i = 0; i < engine.guests.size(); ++i) {
-    engine.ranks[i]->leave_step(engine.guests[i].life);
+    engine.ranks[i]->leave_step(engine.guests[i].life, engine.guests[i].pin.half);
   }
   engine.guests.clear();
   schedule_step(engine);
@@ -218,8 +227,9 @@ std::vector<Checker::InStep> Fleet::guests(const Engine& engine,
   for (size_t i = 0; i < engine.guests.size(); ++i) {
     const RankNode& rank = *engine.ranks[i];
     if (rank.alive() && rank.life() == engine.guests[i].life) {
-      memory.push_back(rank.memory());
-      in.push_back({rank.name(), engine.guests[i].version, memory.back()});
+      const update::FenceState::Pin& pin = engine.guests[i].pin;
+      memory.push_back(rank.memory(pin.half));
+      in.push_back({rank.name(), pin.version.version, memory.back()});
     }
   }
   return in;

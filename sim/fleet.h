@@ -32,10 +32,10 @@ class Fleet {
   struct Engine {
     std::string name;
     std::vector<std::unique_ptr<RankNode>> ranks;
-    // The step in progress: who is in, with the version it was let in for.
+    // The step in progress: who is in, with the version it was let in for and its half.
     struct Guest {
       uint64_t life = 0;
-      int64_t version = 0;
+      update::FenceState::Pin pin;
     };
     std::vector<Guest> guests;
   };

@@ -19,7 +19,7 @@ std::string outcome_text(RankOutcome outcome) {
 
 Status RankNode::Raiser::raise_and_drain(update::FenceReason reason, VersionStamp about) {
   const bool was_up = fence_.up();
-  if (fence_.raise(reason, about) != 0 && drains_) {
+  if (fence_.raise(reason, about) != 0 && bug_ != Bug::kFenceDoesNotDrain) {
     if (!was_up) {
       fence_.lower();
     }
@@ -28,13 +28,24 @@ Status RankNode::Raiser::raise_and_drain(update::FenceReason reason, VersionStam
   return {};
 }
 
+Status RankNode::Raiser::reclaim(uint32_t half) {
+  if (fence_.retire(half) != 0 && bug_ != Bug::kOldHalfIsReusedAtOnce) {
+    fence_.keep(half);
+    return {Code::kDeadline, "a step still holds the old half"};
+  }
+  return {};
+}
+
 RankNode::Process::Process(World& world, const RankNode& node)
     : memory(world.model.plan(node.name_.rank)),
-      raiser(fence, world.bug != Bug::kFenceDoesNotDrain),
+      second(world.model.plan(node.name_.rank)),
+      raiser(fence, world.bug),
       journal(*update::journal_bytes(world.model.plan(node.name_.rank))) {
-  for (const LiveParameter& live : memory.parameters()) {  // nothing is right by being zero
-    world.random.fill(
-        {live.data, static_cast<size_t>(*byte_count(live.spec.dtype, live.spec.shape))});
+  for (const auto* half : {&memory, &second}) {  // nothing is right by being zero
+    for (const LiveParameter& live : half->parameters()) {
+      world.random.fill(
+          {live.data, static_cast<size_t>(*byte_count(live.spec.dtype, live.spec.shape))});
+    }
   }
   protocol::RankMachineOptions options;
   options.hello.job = "sim";
@@ -43,11 +54,13 @@ RankNode::Process::Process(World& world, const RankNode& node)
   options.hello.incarnation = world.incarnation();
   options.hello.mode = node.mode_;
   options.hello.payload_bytes_max = options.hello.metadata_bytes_max = 4096;
+  options.engine_picks_boundary = true;
   update::TransactionOptions transaction_options;
   transaction_options.rank = node.name_;
   transaction_options.incarnation = options.hello.incarnation;
   transaction_options.mode = node.mode_;
   transaction_options.journal = journal;
+  transaction_options.second = second.parameters();
   transaction =
       std::move(update::Transaction::make(world.model.plan(node.name_.rank), memory.parameters(),
                                           fence, raiser, transaction_options))
@@ -116,22 +129,29 @@ void RankNode::cut_data(const Status& why) {
   pump();
 }
 
-std::optional<int64_t> RankNode::enter_step() {
+std::optional<update::FenceState::Pin> RankNode::enter_step(std::optional<VersionStamp> named) {
   if (!alive() || stopped_) {
     return std::nullopt;
   }
-  const auto version = process_->fence.try_enter();
-  if (!version) {
-    return std::nullopt;
+  const auto pin = named ? process_->fence.try_enter(*named) : process_->fence.try_enter();
+  if (pin) {
+    world_.checker.on_enter(name_, life_, pin->version.version);
   }
-  world_.checker.on_enter(name_, life_, version->version);
-  return version->version;
+  return pin;
 }
 
-void RankNode::leave_step(uint64_t life) {
+void RankNode::leave_step(uint64_t life, uint32_t half) {
   if (alive() && life == life_) {
-    (void)process_->fence.leave();
+    (void)process_->fence.leave(half);
     guarded([this] { on_data(); })();
+  }
+}
+
+// Between two steps a staged version changes over.
+void RankNode::cross_boundary() {
+  const auto id = process_->machine->staged_update();
+  if (id && (process_->fence.readers() == 0 || world_.bug == Bug::kFenceDoesNotDrain)) {
+    handle(RankMachine::AtBoundary{*id});
   }
 }
 
@@ -220,9 +240,11 @@ void RankNode::on_message(protocol::Message message) {
 }
 
 void RankNode::on_data() {
-  // The road holds bytes back while a step is inside: the transaction's raise must not fail.
-  while (!process_->data.empty() &&
-         (process_->fence.readers() == 0 || world_.bug == Bug::kFenceDoesNotDrain)) {
+  // Where bytes go into live memory, the road holds them back while a step is inside: the
+  // transaction's raise must not fail.
+  const bool any_time = mode_ == Mode::kStaged || mode_ == Mode::kSwap ||
+                        world_.bug == Bug::kFenceDoesNotDrain;
+  while (!process_->data.empty() && (any_time || process_->fence.readers() == 0)) {
     const Data data = std::move(process_->data.front());
     process_->data.pop_front();
     feed(data);
@@ -279,6 +301,9 @@ void RankNode::pump() {
     }
     act(*action);
   }
+  if (alive()) {
+    cross_boundary();
+  }
   arm();
 }
 
@@ -303,6 +328,12 @@ void RankNode::act(const RankMachine::Action& action) {
       world_.scheduler.after(world_.delay(milliseconds(50), milliseconds(400)),
                              guarded([this] { connect(); }));
     }
+  } else if (std::get_if<RankMachine::ChangeOver>(&action)) {
+    p.transaction->finish();
+    if (world_.bug == Bug::kNewHalfCanBeNamedAtOnce && mode_ == Mode::kSwap) {
+      p.fence.keep(p.fence.half());
+    }
+    p.machine->handle(RankMachine::ChangedOver{}, world_.scheduler.now());
   } else if (const auto* ended = std::get_if<RankMachine::UpdateEnded>(&action)) {
     ++world_.outcomes[static_cast<size_t>(ended->report.outcome)];
     world_.note(name_.to_text() + " ends: " + outcome_text(ended->report.outcome) + ", " +

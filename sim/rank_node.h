@@ -36,10 +36,15 @@ class RankNode {
   void cut_data(const Status& why);
   const LinkPtr& link() const { return process_->link; }
 
-  // A step: the version it may run on, or none. Each success needs leave_step() with that life.
-  std::optional<int64_t> enter_step();
-  void leave_step(uint64_t life);
-  std::vector<std::byte> memory() const { return process_->memory.bytes(); }
+  Mode mode() const { return mode_; }
+
+  // A step: the version it may run on, and the half that holds it, or none. `named`: that version or
+  // none. Each success needs leave_step() with that life.
+  std::optional<update::FenceState::Pin> enter_step(std::optional<VersionStamp> named);
+  void leave_step(uint64_t life, uint32_t half);
+  std::vector<std::byte> memory(uint32_t half) const {
+    return (half == 0 ? process_->memory : process_->second).bytes();
+  }
   std::optional<VersionStamp> version() const { return process_->transaction->version(); }
   // For the trace: "journal, v3, prepared, fence up".
   std::string describe() const;
@@ -51,16 +56,18 @@ class RankNode {
   };
   class Raiser final : public update::FenceRaiser {
    public:
-    Raiser(update::FenceState& fence, bool drains) : fence_(fence), drains_(drains) {}
+    Raiser(update::FenceState& fence, Bug bug) : fence_(fence), bug_(bug) {}
     Status raise_and_drain(update::FenceReason reason, VersionStamp about) override;
+    Status reclaim(uint32_t half) override;
 
    private:
     update::FenceState& fence_;
-    bool drains_;
+    Bug bug_;
   };
   struct Process {
     Process(World& world, const RankNode& node);
     update::testing::Memory memory;
+    update::testing::Memory second;
     update::FenceState fence;
     Raiser raiser;
     std::vector<std::byte> journal;
@@ -87,6 +94,7 @@ class RankNode {
   void on_data();
   void feed(const Data& data);
   void end_stream_if_done();
+  void cross_boundary();
   void arm();
 
   World& world_;

@@ -37,8 +37,10 @@ enum class Bug : uint8_t {
   kSecondVote,               // a rank votes again, the other way
   kNoDeadlines,              // nobody is told that time has passed
   kDigestIgnored,            // damaged bytes are voted for
+  kOldHalfIsReusedAtOnce,    // the next update writes into the half that a step still reads
+  kNewHalfCanBeNamedAtOnce,  // steps may name a version before its release
 };
-inline constexpr int kBugCount = 11;
+inline constexpr int kBugCount = 13;
 
 // One model for all seeds: plans per rank, weights and cold-loaded memory per version.
 class Model {

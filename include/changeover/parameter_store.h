@@ -16,7 +16,8 @@
 
 namespace changeover {
 
-// One parameter's live memory. The address does not change while the store lives (rule T13).
+// One parameter's memory. The address does not change while the store lives; which half is live
+// changes in `swap` alone (rule T13).
 struct LiveParameter {
   TensorSpec spec;
   std::byte* data = nullptr;  // C-contiguous, byte_count(spec) bytes, 64-byte aligned when ours.
@@ -41,10 +42,16 @@ class ParameterStore {
   static Result<std::unique_ptr<ParameterStore>> adopt(const LoadPlan& plan,
                                                        std::vector<LiveParameter> parameters);
 
-  // In the plan's order.
-  virtual std::span<const LiveParameter> parameters() const = 0;
+  // In the plan's order. The live ones, but for `swap`, where half(guard.half()) are a guard's.
+  std::span<const LiveParameter> parameters() const { return half(0); }
+  virtual std::span<const LiveParameter> half(uint32_t index) const = 0;  // Empty if there is none.
+  // Makes half(1), a second copy in memory of the store's own, which stays until the store goes:
+  // for modes `staged` and `swap`, by Subscriber::open. kExhausted with the numbers before anything
+  // is mapped. Does nothing if it is there.
+  virtual Status add_half() = 0;
 
-  // A region is a whole mapping that parameters live in. Adopted memory has none.
+  // A region is a whole mapping that a half lives in; its id is the half's index. Adopted memory
+  // is none.
   struct Region {
     uint32_t id = 0;
     uint64_t generation = 0;  // Grows with every replace.
@@ -59,9 +66,9 @@ class ParameterStore {
   virtual Status replace(uint32_t region) = 0;
 };
 
-// XXH3-128 over each live parameter's bytes, in the plan's order: what `changeover verify`
-// compares with a cold load.
-std::vector<Digest> live_digests(const ParameterStore& store);
+// XXH3-128 over each parameter's bytes, in the plan's order: what `changeover verify` compares with
+// a cold load. `half`: a guard's, or Fence::half().
+std::vector<Digest> live_digests(const ParameterStore& store, uint32_t half = 0);
 
 // Builds the same rank's parameters from a checkpoint, outside any update ("cold load"): the
 // reference every update is held to. Fails as an update would (missing, unwanted, wrong dtype).

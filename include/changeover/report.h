@@ -50,6 +50,8 @@ struct RankReport {
   uint64_t bytes_received = 0;  // Payload bytes that crossed the road to this rank.
   uint64_t bytes_written = 0;   // Bytes written into parameters.
   uint64_t buckets = 0;
+  // What the mode holds beside the live parameters, all the time: the journal, or the second half.
+  uint64_t mode_memory_bytes = 0;
   PhaseSeconds seconds;
   std::string cache_policy;  // "none", "flush", "salt", "keep" (rule T12)
   std::string cache_result;

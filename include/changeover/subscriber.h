@@ -46,6 +46,12 @@ struct SubscriberOptions {
   std::string token;               // Empty = none; then only loopback and shm are allowed.
   uint64_t payload_bytes_max = 0;  // Ceiling of one frame's payload; 0 = the host's limit.
   uint64_t metadata_bytes_max = 64ull << 20;
+  // `staged`: the engine says when the fence may rise, by change_over() at a step boundary that all
+  // its ranks agree on (rule V6). False: it rises once all is checked and no step is inside.
+  bool engine_picks_boundary = false;
+  // `staged`: how many threads copy the second half into live memory, the subscriber's own among
+  // them; the others are started by the first copy.
+  int32_t copy_threads = 2;
   Deadlines deadlines;
   // Called once per commit before requests are admitted (rule T12); its text goes into the report.
   std::string cache_policy = "none";
@@ -65,7 +71,7 @@ struct RankStatus {
   bool fenced = false;
   std::string fence_reason;  // Empty unless fenced.
   bool gate_open = false;    // True when steps may run: not fenced and released (rule V6).
-  std::string phase;         // "idle", "receiving", "prepared", "in_doubt", ...
+  std::string phase;         // "idle", "receiving", "staged", "prepared", "in_doubt", ...
   bool connected = false;
   uint64_t updates_committed = 0;
   uint64_t updates_aborted = 0;
@@ -76,9 +82,10 @@ class Subscriber {
  public:
   virtual ~Subscriber() = default;
 
-  // Checks everything that can be checked alone (plan against store, mode, token policy). Starts
-  // no thread and opens no connection: fork-safe until start() or receive(). `store` must outlive
-  // the subscriber.
+  // Checks everything that can be checked alone (plan against store, mode, token policy) and makes
+  // what the mode needs: the journal, or the store's second half; kExhausted with the numbers
+  // before either is mapped. Starts no thread and opens no connection: fork-safe until start() or
+  // receive(). `store` must outlive the subscriber.
   static Result<std::unique_ptr<Subscriber>> open(SubscriberOptions options, LoadPlan plan,
                                                   ParameterStore& store);
 
@@ -93,6 +100,13 @@ class Subscriber {
 
   // The one way into serving (rule T7).
   virtual Fence& fence() = 0;
+
+  // The version that is received and checked here and waits for change_over(). Any thread.
+  virtual std::optional<VersionStamp> staged() const = 0;
+  // Between two steps, with no guard held on this thread: lets the staged version change over, if
+  // one is staged, and waits for the fence to fall and the gate to open. kRefused with the reason
+  // if that takes longer. Any thread.
+  virtual Status change_over(std::chrono::nanoseconds timeout) = 0;
 
   virtual RankStatus status() const = 0;
   // The last update's report; none before the first.

@@ -51,13 +51,12 @@ struct RankName {
   std::string to_text() const;  // "engine-a/2"
 };
 
-// How new bytes reach live memory (rules T7, T8). kStaged and kSwap are not there yet and are
-// refused by name.
+// How new bytes reach live memory (rules T7, T8, T10, V6).
 enum class Mode : uint8_t {
   kInPlace,  // Written straight into live memory under the fence; an abort leaves it fenced.
   kJournal,  // As kInPlace, the overwritten bytes kept in host memory: an abort restores them.
-  kStaged,
-  kSwap,
+  kStaged,   // Into a second copy while the engine serves; under the fence for one copy of it.
+  kSwap,     // Into a second half that becomes the live one; guards name their half.
 };
 std::string_view mode_name(Mode mode);  // "in_place", "journal", "staged", "swap"
 Result<Mode> parse_mode(std::string_view text);

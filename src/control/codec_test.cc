@@ -57,6 +57,7 @@ RankReport report() {
   out.pieces_derived = 3;
   out.bytes_received = 4;
   out.bytes_written = 5;
+  out.mode_memory_bytes = 17;
   out.buckets = 6;
   out.seconds = {1, 2, 3, 4, 5, 6};
   out.cache_policy = "flush";

@@ -148,6 +148,7 @@ void write(const RankReport& value, pb::RankReport* out) {
   out->set_pieces_derived(value.pieces_derived);
   out->set_bytes_received(value.bytes_received);
   out->set_bytes_written(value.bytes_written);
+  out->set_mode_memory_bytes(value.mode_memory_bytes);
   out->set_buckets(value.buckets);
   auto* seconds = out->mutable_seconds();
   seconds->set_begin(value.seconds.begin);
@@ -188,6 +189,7 @@ RankReport read_report(const pb::RankReport& value, FieldReader& reader) {
   out.pieces_derived = value.pieces_derived();
   out.bytes_received = value.bytes_received();
   out.bytes_written = value.bytes_written();
+  out.mode_memory_bytes = value.mode_memory_bytes();
   out.buckets = value.buckets();
   const auto& seconds = value.seconds();
   out.seconds = {seconds.begin(), seconds.receive(), seconds.prepare(),

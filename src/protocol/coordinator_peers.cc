@@ -92,10 +92,6 @@ Status Coordinator::check_hello(const Hello& hello) const {
                                         ": the engine's name has 1 to 256 bytes, ranks count " +
                                         "from 0 to its size - 1"};
   }
-  if (hello.mode != Mode::kInPlace && hello.mode != Mode::kJournal) {
-    return {Code::kRefused, rank + " asks for mode " + std::string(mode_name(hello.mode)) +
-                                ": choose in_place or journal"};
-  }
   const auto engine = engines_.find(hello.rank.engine);
   if (engine == engines_.end()) {
     return {};

@@ -163,9 +163,6 @@ TEST_F(CoordinatorTest, S3_WhatMakesNoSenseClosesThatConnectionOnly) {
   Hello unnamed = hello("a", 0);
   unnamed.rank.engine.clear();
   EXPECT_EQ(sent<HelloRefused>(connect(unnamed)).size(), 1u);
-  Hello staged = hello("b", 0);
-  staged.mode = Mode::kStaged;
-  EXPECT_THAT(sent<HelloRefused>(connect(staged)).at(0).why.message(), HasSubstr("staged"));
   actions_.clear();
   handle(Coordinator::Received{500, Vote{}});
   handle(Coordinator::Received{good, Welcome{}});

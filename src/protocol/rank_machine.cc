@@ -59,10 +59,14 @@ std::string_view RankMachine::phase_text() const {
       return "receiving";
     case Phase::kEnded:
       return "received";
+    case Phase::kStaged:
+      return "staged";
     case Phase::kPrepared:
       return "prepared";
     case Phase::kInDoubt:
       return "in_doubt";
+    case Phase::kFinishing:
+      return "finishing";
     case Phase::kIdle:
       break;
   }
@@ -88,7 +92,7 @@ void RankMachine::on(const Disconnected& event, Instant now) {
   welcomed_ = false;
   std::erase_if(actions_,
                 [](const Action& action) { return std::holds_alternative<Send>(action); });
-  if (phase_ == Phase::kReceiving || phase_ == Phase::kEnded) {
+  if (phase_ == Phase::kReceiving || phase_ == Phase::kEnded || phase_ == Phase::kStaged) {
     // No yes was given, so nobody can have finished: the update is over here.
     const Status why = event.why.with_context("the publisher is gone in mid-update");
     leave_stream(why);
@@ -159,6 +163,7 @@ void RankMachine::on_message(const Begin& begin, Instant now) {
     digest_.reset();
     begun_at_ = first_frame_at_ = ended_at_ = voted_at_ = now;
     seconds_ = {};
+    fenced_at_.reset();
     payload_bytes_ = 0;
     cache_result_.clear();
     // The publisher waits for the slowest rank's reply before it sends.
@@ -219,6 +224,9 @@ void RankMachine::on(const StreamStarted&, Instant now) {
     stream_started_ = true;
     first_frame_at_ = now;
     seconds_.begin = seconds_between(begun_at_, now);
+    if (options_.hello.mode == Mode::kInPlace || options_.hello.mode == Mode::kJournal) {
+      fenced_at_ = now;
+    }
     deadline_ = Instant::never();  // From here the road's stall limit holds.
   }
 }
@@ -238,7 +246,7 @@ void RankMachine::on(const StreamEnded& event, Instant now) {
   phase_ = Phase::kEnded;
   deadline_ = now + options_.deadlines.vote;
   if (digest_) {
-    prepare(now);
+    check(now);
   }
 }
 
@@ -257,11 +265,33 @@ void RankMachine::on_message(const SourceDigest& digest, Instant now) {
   }
   digest_ = digest;
   if (phase_ == Phase::kEnded) {
+    check(now);
+  }
+}
+
+// What can be done while the engine serves is done; then, if it still does, the engine says when.
+void RankMachine::check(Instant now) {
+  if (Status status = transaction_.check(digest_->digest); !status.ok()) {
+    return vote(status, now);
+  }
+  if (!options_.engine_picks_boundary || !transaction_.serves_on()) {
+    return prepare(now);
+  }
+  phase_ = Phase::kStaged;
+  // The publisher waits longer: it shall hear why.
+  deadline_ = now + options_.deadlines.vote / 2;
+}
+
+void RankMachine::on(const AtBoundary& event, Instant now) {
+  if (phase_ == Phase::kStaged && event.id == id_) {
     prepare(now);
   }
 }
 
 void RankMachine::prepare(Instant now) {
+  if (!fenced_at_) {
+    fenced_at_ = now;
+  }
   vote(transaction_.prepare(digest_->digest), now);
 }
 
@@ -302,7 +332,15 @@ void RankMachine::on_message(const Decision& decision, Instant now) {
   }
   if (phase_ == Phase::kPrepared || phase_ == Phase::kInDoubt) {
     seconds_.vote = seconds_between(voted_at_, now);
-    decision.commit ? finish(now) : abort(decision.reason, false, now);
+    if (!decision.commit) {
+      return abort(decision.reason, false, now);
+    }
+    phase_ = Phase::kFinishing;
+    decided_at_ = now;
+    deadline_ = Instant::never();
+    actions_.push_back(ChangeOver{});
+  } else if (phase_ == Phase::kFinishing) {
+    return;  // Finished is about to be said.
   } else if (decision.commit) {
     break_off({Code::kCorrupt, "the publisher decided to commit without this rank's vote"}, now);
   } else {
@@ -314,13 +352,15 @@ void RankMachine::on_message(const Decision& decision, Instant now) {
   }
 }
 
-void RankMachine::finish(Instant now) {
-  transaction_.finish();
+void RankMachine::on(const ChangedOver&, Instant now) {
+  if (phase_ != Phase::kFinishing) {
+    return;
+  }
   ++committed_;
   if (options_.on_commit) {
     cache_result_ = options_.on_commit();
   }
-  seconds_.pause = seconds_between(first_frame_at_, now);
+  seconds_.finish = seconds_between(decided_at_, now);
   end_update(now);
 }
 
@@ -328,11 +368,13 @@ void RankMachine::abort(const Status& why, bool keep_gate_shut, Instant now) {
   transaction_.abort(why.ok() ? Status(Code::kAborted, "the publisher decided to abort") : why,
                      keep_gate_shut);
   ++aborted_;
-  seconds_.pause = seconds_between(first_frame_at_, now);
   end_update(now);
 }
 
-void RankMachine::end_update(Instant) {
+void RankMachine::end_update(Instant now) {
+  if (fenced_at_) {
+    seconds_.pause = seconds_between(*fenced_at_, now);
+  }
   phase_ = Phase::kIdle;
   deadline_ = Instant::never();
   last_report_ = make_report();
@@ -349,8 +391,9 @@ void RankMachine::on_message(const Release& release, Instant now) {
     return;
   }
   fence_.open_gate();
-  if (last_report_ && phase_ == Phase::kIdle && last_report_->version == release.version) {
-    last_report_->seconds.pause = seconds_between(first_frame_at_, now);
+  if (last_report_ && phase_ == Phase::kIdle && last_report_->version == release.version &&
+      fenced_at_) {
+    last_report_->seconds.pause = seconds_between(*fenced_at_, now);
   }
 }
 
@@ -371,6 +414,10 @@ void RankMachine::on(const Tick&, Instant now) {
   } else if (phase_ == Phase::kEnded) {
     vote({Code::kDeadline, "waited " + seconds_text(now - ended_at_) + " for the publisher's " +
                                "digest of version " + version + "; the stream had arrived whole"},
+         now);
+  } else if (phase_ == Phase::kStaged) {
+    vote({Code::kDeadline, "waited " + seconds_text(now - ended_at_) + " for a step boundary of " +
+                               "the engine; version " + version + " was staged whole"},
          now);
   } else if (phase_ == Phase::kPrepared || phase_ == Phase::kInDoubt) {
     if (phase_ == Phase::kPrepared) {

@@ -33,6 +33,8 @@ struct RankMachineOptions {
   std::string road;         // for the report: "shm", "tcp"
   std::string road_reason;  // why this one (rule M6)
   std::string cache_policy = "none";
+  // `staged`: the fence waits for an AtBoundary; else it rises as soon as it can.
+  bool engine_picks_boundary = false;
   // Runs once per commit, before steps are let in (rule T12); its text goes into the report.
   std::function<std::string()> on_commit;
 };
@@ -55,10 +57,16 @@ class RankMachine {
     bool out_of_step = false;
     uint64_t payload_bytes = 0;
   };
-  struct Tick {};  // deadline() has passed
-  struct Stop {};  // the process ends: as if it had died
-  using Event =
-      std::variant<Connected, Disconnected, Received, StreamStarted, StreamEnded, Tick, Stop>;
+  // The engine is between two steps, at a boundary that all its ranks agree on (rule V6), and this
+  // update, which staged_update() named, may change over.
+  struct AtBoundary {
+    UpdateId id;
+  };
+  struct ChangedOver {};  // ChangeOver was done
+  struct Tick {};         // deadline() has passed
+  struct Stop {};         // the process ends: as if it had died
+  using Event = std::variant<Connected, Disconnected, Received, StreamStarted, StreamEnded,
+                             AtBoundary, ChangedOver, Tick, Stop>;
 
   // --- actions
   struct Send {
@@ -81,17 +89,23 @@ class RankMachine {
     Status why;
     bool retry = true;
   };
+  // Finish the transaction, and say ChangedOver before any other event: it may take long, and its
+  // time counts.
+  struct ChangeOver {};
   struct UpdateEnded {
     RankReport report;
   };
-  using Action = std::variant<Send, OpenStream, CloseStream, CloseConnection, UpdateEnded>;
+  using Action =
+      std::variant<Send, OpenStream, CloseStream, CloseConnection, ChangeOver, UpdateEnded>;
 
   enum class Phase : uint8_t {
     kIdle,
     kReceiving,  // begun: the stream is open or about to be
     kEnded,      // END is here, the source's digest is not
+    kStaged,     // all is checked and the engine serves on, up to its next step boundary
     kPrepared,   // voted yes, waiting for the decision
     kInDoubt,    // as kPrepared, and a wait for the decision has run out
+    kFinishing,  // the decision is carried out
   };
 
   // `transaction` and `fence` must outlive the machine and be used by its thread alone (`fence`'s
@@ -106,6 +120,10 @@ class RankMachine {
 
   Phase phase() const { return phase_; }
   const UpdateId& update() const { return id_; }  // the open one, or the last
+  // The update that waits for the engine's boundary.
+  std::optional<UpdateId> staged_update() const {
+    return phase_ == Phase::kStaged ? std::optional(id_) : std::nullopt;
+  }
   std::string_view phase_text() const;  // "disconnected", "idle", "receiving", "in_doubt", ...
   bool connected() const { return welcomed_; }
   const std::optional<RankReport>& last_report() const { return last_report_; }
@@ -127,6 +145,8 @@ class RankMachine {
   void on(const Received& event, Instant now);
   void on(const StreamStarted& event, Instant now);
   void on(const StreamEnded& event, Instant now);
+  void on(const AtBoundary& event, Instant now);
+  void on(const ChangedOver& event, Instant now);
   void on(const Tick& event, Instant now);
   void on(const Stop& event, Instant now);
   void on_message(const Welcome& welcome, Instant now);
@@ -141,9 +161,9 @@ class RankMachine {
   update::BeginOutcome try_begin(const Begin& begin, Instant now);
   Status check_begin(const Begin& begin) const;
   void remember(const BeginReply& reply);
+  void check(Instant now);
   void prepare(Instant now);
   void vote(const Status& error, Instant now);
-  void finish(Instant now);
   void abort(const Status& why, bool keep_gate_shut, Instant now);
   void end_update(Instant now);
   void leave_stream(const Status& why);
@@ -170,6 +190,8 @@ class RankMachine {
   Instant first_frame_at_;
   Instant ended_at_;
   Instant voted_at_;
+  Instant decided_at_;
+  std::optional<Instant> fenced_at_;  // by this update
   PhaseSeconds seconds_;
   uint64_t payload_bytes_ = 0;
   std::string cache_result_;

@@ -32,7 +32,7 @@ TEST_F(RankMachineTest, AWholeUpdate) {
   const RankReport report = sent<Finished>().at(0).report;
   EXPECT_EQ(report.outcome, RankOutcome::kCommitted);
   EXPECT_EQ(report.version, (VersionStamp{0, 1}));
-  EXPECT_EQ(rank_.memory.bytes(), cold(1));
+  EXPECT_EQ(rank_.live(), cold(1));
   EXPECT_EQ(machine_.updates_committed(), 1u);
 }
 
@@ -100,7 +100,7 @@ TEST_F(RankMachineTest, T2_ARefusedBeginChangesNothing) {
   EXPECT_EQ(sent<BeginReply>().at(2).kind, BeginKind::kRefused) << "not who welcomed it";
   EXPECT_TRUE(actions<RankMachine::OpenStream>().empty());
   EXPECT_TRUE(rank_.fence.open());
-  EXPECT_EQ(rank_.memory.bytes(), cold(5));
+  EXPECT_EQ(rank_.live(), cold(5));
 }
 
 // Each way out of an update has its vote, and no more than that (V2).
@@ -112,7 +112,7 @@ TEST_F(RankMachineTest, V2_OneVoteOnEveryWayOut) {
     EXPECT_FALSE(sent<Vote>()[0].error.ok()) << why;
     ASSERT_EQ(sent<Finished>().size(), 1u) << why;
     EXPECT_EQ(sent<Finished>()[0].report.outcome, RankOutcome::kRestored) << why;
-    EXPECT_EQ(rank_.memory.bytes(), cold(1)) << why;
+    EXPECT_EQ(rank_.live(), cold(1)) << why;
     EXPECT_TRUE(rank_.fence.open()) << why;
     EXPECT_EQ(machine_.phase(), RankMachine::Phase::kIdle) << why;
     actions_.clear();
@@ -150,7 +150,7 @@ TEST_F(RankMachineTest, V2_OneVoteOnEveryWayOut) {
   stream(600);
   disconnect();
   EXPECT_TRUE(sent<Vote>().empty());
-  EXPECT_EQ(rank_.memory.bytes(), cold(1));
+  EXPECT_EQ(rank_.live(), cold(1));
   connect();
   receive(Decision{id(7), false, {}});
   EXPECT_EQ(sent<Finished>().size(), 1u);
@@ -201,7 +201,7 @@ TEST_F(RankMachineTest, V5_StaysPreparedWithoutADecisionAndTakesItLate) {
   connect();
   EXPECT_EQ(sent<Hello>().back().prepared, id(2));
   receive(Decision{id(2), true, {}});
-  EXPECT_EQ(rank_.memory.bytes(), cold(2));
+  EXPECT_EQ(rank_.live(), cold(2));
 }
 
 TEST_F(RankMachineTest, V5_ANewPublishersBeginEndsWhatWasOnlyPrepared) {
@@ -214,12 +214,12 @@ TEST_F(RankMachineTest, V5_ANewPublishersBeginEndsWhatWasOnlyPrepared) {
   EXPECT_TRUE(rank_.transaction->prepared());
   begin(id(2, 33), 5);
   EXPECT_EQ(sent<BeginReply>().back().kind, BeginKind::kReady);
-  EXPECT_EQ(rank_.memory.bytes(), cold(1));
+  EXPECT_EQ(rank_.live(), cold(1));
   EXPECT_FALSE(rank_.fence.gate_open()) << "a peer may have finished version 5";
   stream();
   digest(id(2, 33));
   receive(Decision{id(2, 33), true, {}});
-  EXPECT_EQ(rank_.memory.bytes(), cold(5));
+  EXPECT_EQ(rank_.live(), cold(5));
 }
 
 TEST_F(RankMachineTest, V5_ThePublisherThatMadeItCannotBeginAnother) {
@@ -304,9 +304,9 @@ TEST_F(RankMachineTest, CaseN15_ALateDecisionIsHeldAndTheNextUpdateCommits) {
     wait(seconds(10));
     EXPECT_TRUE(rank_.transaction->prepared());
     receive(Decision{id(counter + 1), committed, {}});
-    EXPECT_EQ(rank_.memory.bytes(), cold(committed ? number + 1 : number));
+    EXPECT_EQ(rank_.live(), cold(committed ? number + 1 : number));
     commit(id(counter + 2), number + 2);
-    EXPECT_EQ(rank_.memory.bytes(), cold(number + 2));
+    EXPECT_EQ(rank_.live(), cold(number + 2));
     EXPECT_TRUE(rank_.fence.open());
   }
 }
@@ -319,7 +319,7 @@ TEST_F(RankMachineTest, CaseB60_AnEndlessStepFailsTheUpdateAndTheOldVersionStays
   stream();
   EXPECT_EQ(sent<Vote>().back().error.code(), Code::kDeadline);
   EXPECT_FALSE(sent<Vote>().back().wrote);
-  EXPECT_EQ(rank_.memory.bytes(), cold(1));
+  EXPECT_EQ(rank_.live(), cold(1));
   EXPECT_FALSE(rank_.fence.leave());
   EXPECT_EQ(rank_.fence.try_enter(), (VersionStamp{0, 1}));
 }
@@ -339,7 +339,7 @@ TEST_F(RankMachineTest, WhatMakesNoSenseEndsTheConnectionAndHarmsNothing) {
   begin(id(2), 2);
   receive(Decision{id(2), true, {}});
   EXPECT_EQ(actions<RankMachine::CloseConnection>().size(), 4u) << "commit without a vote";
-  EXPECT_EQ(rank_.memory.bytes(), cold(1));
+  EXPECT_EQ(rank_.live(), cold(1));
   EXPECT_TRUE(rank_.fence.open());
   handle(RankMachine::Connected{});
   receive(HelloRefused{{Code::kRefused, "job"}, false});

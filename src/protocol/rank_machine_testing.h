@@ -46,7 +46,12 @@ class RankMachineTest : public ::testing::Test {
   void handle(const RankMachine::Event& event) {
     machine_.handle(event, now_);
     while (auto action = machine_.poll()) {
+      const bool change_over = std::holds_alternative<RankMachine::ChangeOver>(*action);
       actions_.push_back(std::move(*action));
+      if (change_over) {
+        rank_.transaction->finish();
+        machine_.handle(RankMachine::ChangedOver{}, now_);
+      }
     }
   }
   void receive(Message message) { handle(RankMachine::Received{std::move(message)}); }

@@ -243,7 +243,7 @@ TEST_F(Stream, IntoATransactionAndOutOfIt) {
   ASSERT_TRUE(receiver.result().ok());
   ASSERT_TRUE(rank.transaction->prepare(update::testing::version_digest(tensors_)).ok());
   rank.transaction->finish();
-  EXPECT_EQ(rank.memory.bytes(), rank.cold(weights));
+  EXPECT_EQ(rank.live(), rank.cold(weights));
 }
 
 }  // namespace

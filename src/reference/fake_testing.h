@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <changeover/fence.h>
@@ -26,8 +27,16 @@ class FakeFence final : public Fence {
       return Status(Code::kRefused, reason_);
     }
     ++guards_;
-    return Guard(this, *version_);
+    return Guard(this, *version_, 0);
   }
+  Result<Guard> acquire_version(VersionStamp version, std::chrono::nanoseconds timeout) override {
+    auto guard = acquire(timeout);
+    if (guard.ok() && guard->version() != version) {
+      return Status(Code::kRefused, "another version is live");
+    }
+    return guard;
+  }
+  uint32_t half() const override { return 0; }
   bool up() const override {
     const std::lock_guard lock(mutex_);
     return !version_;
@@ -58,7 +67,7 @@ class FakeFence final : public Fence {
   std::atomic<int> refused = 0;
 
  private:
-  void release_guard() override {
+  void release_guard(uint32_t) override {
     {
       const std::lock_guard lock(mutex_);
       --guards_;
@@ -81,7 +90,10 @@ class FakeStore final : public ParameterStore {
       parameters_.push_back({spec, memory_.back().data()});
     }
   }
-  std::span<const LiveParameter> parameters() const override { return parameters_; }
+  std::span<const LiveParameter> half(uint32_t index) const override {
+    return index == 0 ? parameters_ : std::span<const LiveParameter>();
+  }
+  Status add_half() override { return {Code::kRefused, "a fake has one half"}; }
   std::span<const Region> regions() const override { return {}; }
   Result<int> lend(uint32_t) override { return Status(Code::kRefused, "a fake lends nothing"); }
   Status replace(uint32_t) override { return {Code::kRefused, "a fake replaces nothing"}; }
@@ -127,6 +139,20 @@ class FakeSubscriber final : public Subscriber {
     changed_.notify_all();
   }
   Fence& fence() override { return fence_; }
+  std::optional<VersionStamp> staged() const override {
+    const std::lock_guard lock(mutex_);
+    return staged_;
+  }
+  Status change_over(std::chrono::nanoseconds timeout) override {
+    std::unique_lock lock(mutex_);
+    if (staged_) {
+      const VersionStamp version = *std::exchange(staged_, std::nullopt);
+      lock.unlock();
+      commit(version);
+      ++changes_over;
+    }
+    return fence_.acquire(timeout).status();
+  }
   RankStatus status() const override {
     const std::lock_guard lock(mutex_);
     RankStatus status = status_;
@@ -157,6 +183,10 @@ class FakeSubscriber final : public Subscriber {
     }
     fence_.lower(version);
   }
+  void stage(VersionStamp version) {
+    const std::lock_guard lock(mutex_);
+    staged_ = version;
+  }
   void fence_as(const std::string& phase, const std::string& reason) {
     fence_.raise(reason);
     const std::lock_guard lock(mutex_);
@@ -165,6 +195,7 @@ class FakeSubscriber final : public Subscriber {
 
   std::atomic<bool> started = false;
   std::atomic<bool> stopped = false;
+  std::atomic<int> changes_over = 0;
   Status start_status;
   bool receive_blocks = false;
   RankReport receive_report;
@@ -174,6 +205,7 @@ class FakeSubscriber final : public Subscriber {
   std::condition_variable changed_;
   FakeFence fence_;
   RankStatus status_;
+  std::optional<VersionStamp> staged_;
   std::optional<RankReport> report_;
 };
 

@@ -17,18 +17,28 @@ std::optional<ChannelEvent> Inbox::take() {
 
 void Inbox::wait(const os::Clock& clock, Instant deadline) {
   std::unique_lock lock(mutex_);
-  const auto ready = [&] { return !events_.empty() || stopped_; };
+  const auto ready = [&] { return !events_.empty() || woken_ || stopped_; };
   if (deadline == Instant::never()) {
     arrived_.wait(lock, ready);
   } else {
     arrived_.wait_for(lock, deadline - clock.now(), ready);
   }
+  woken_ = false;
 }
 
 void Inbox::set_road(transport::ReceiveRoad* road) {
   const std::lock_guard lock(mutex_);
   road_ = road;
   if (road_ != nullptr && (!events_.empty() || stopped_)) {
+    road_->wake();
+  }
+}
+
+void Inbox::wake() {
+  const std::lock_guard lock(mutex_);
+  woken_ = true;
+  arrived_.notify_all();
+  if (road_ != nullptr) {
     road_->wake();
   }
 }

@@ -37,6 +37,8 @@ class Inbox final : public control::ChannelHandler {
   // Woken by every event from now on; null = none.
   void set_road(transport::ReceiveRoad* road);
 
+  // Any thread. The receive thread's wait, the one it is in or the next, ends at once.
+  void wake();
   // Any thread. Wakes the receive thread for good; the loop thread never waits again.
   void stop();
   bool stopped() const;
@@ -56,6 +58,7 @@ class Inbox final : public control::ChannelHandler {
   std::condition_variable room_;
   std::deque<ChannelEvent> events_;
   transport::ReceiveRoad* road_ = nullptr;
+  bool woken_ = false;
   bool stopped_ = false;
 };
 

@@ -1,6 +1,9 @@
 // ParameterStore: memory of its own (lendable, replaceable), or an engine's.
+#include <array>
 #include <cerrno>
+#include <cstring>
 #include <map>
+#include <optional>
 
 #include <changeover/parameter_store.h>
 
@@ -15,7 +18,7 @@ namespace changeover {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-constexpr const char* kMemoryName = "changeover-parameters";
+constexpr const char* kMemoryNames[] = {"changeover-parameters", "changeover-second-half"};
 
 Result<size_t> bytes_of(const TensorSpec& spec) {
   const auto bytes = byte_count(spec.dtype, spec.shape);
@@ -27,33 +30,31 @@ Result<size_t> bytes_of(const TensorSpec& spec) {
 
 // One memfd mapping for all parameters, each on a page of its own: a page that another process
 // wrote to holds one parameter, and a parameter's address suits any vector load.
-class OwnedStore final : public ParameterStore {
+class OwnedHalf {
  public:
-  static Result<std::unique_ptr<ParameterStore>> make(const LoadPlan& plan) {
-    auto store = std::make_unique<OwnedStore>();
+  static Result<OwnedHalf> make(const std::vector<TensorSpec>& specs, uint32_t id) {
     std::vector<size_t> offsets;
     size_t total = 0;
-    for (const TensorSpec& spec : plan.parameters) {
+    for (const TensorSpec& spec : specs) {
       CHANGEOVER_TRY_ASSIGN(const size_t bytes, bytes_of(spec));
       offsets.push_back(total);
       total += (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
     }
     total = std::max(total, kPageBytes);
-    CHANGEOVER_TRY_ASSIGN(store->fd_, os::create_memory(kMemoryName, total));
-    CHANGEOVER_TRY_ASSIGN(store->mapping_,
-                          os::Mapping::map(store->fd_, total, os::Access::kReadWrite));
+    OwnedHalf half;
+    CHANGEOVER_TRY_ASSIGN(half.fd_, os::create_memory(kMemoryNames[id], total));
+    CHANGEOVER_TRY_ASSIGN(half.mapping_, os::Mapping::map(half.fd_, total, os::Access::kReadWrite));
     for (size_t i = 0; i < offsets.size(); ++i) {
-      store->parameters_.push_back({plan.parameters[i], store->mapping_.data() + offsets[i]});
+      half.parameters_.push_back({specs[i], half.mapping_.data() + offsets[i]});
     }
-    store->region_ = {0, 1, total, store->mapping_.data()};
-    return std::unique_ptr<ParameterStore>(std::move(store));
+    half.region_ = {id, 1, total, half.mapping_.data()};
+    return half;
   }
 
-  std::span<const LiveParameter> parameters() const override { return parameters_; }
-  std::span<const Region> regions() const override { return {&region_, 1}; }
+  std::span<const LiveParameter> parameters() const { return parameters_; }
+  const ParameterStore::Region& region() const { return region_; }
 
-  Result<int> lend(uint32_t region) override {
-    CHANGEOVER_TRY(check(region));
+  Result<int> lend() const {
     const int fd = fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0);
     if (fd < 0) {
       return os::os_error("lend a region of the parameters", errno);
@@ -61,47 +62,105 @@ class OwnedStore final : public ParameterStore {
     return fd;
   }
 
-  Status replace(uint32_t region) override {
-    CHANGEOVER_TRY(check(region));
-    CHANGEOVER_TRY(os::replace_in_place(mapping_, fd_, kMemoryName));
+  Status replace() {
+    CHANGEOVER_TRY(os::replace_in_place(mapping_, fd_, kMemoryNames[region_.id]));
     ++region_.generation;
     return {};
   }
 
  private:
-  static Status check(uint32_t region) {
-    return region == 0 ? Status()
-                       : Status(Code::kInvalidArgument,
-                                "no region " + std::to_string(region) + ": there is one, number 0");
-  }
-
   os::Fd fd_;
   os::Mapping mapping_;
-  Region region_;
+  ParameterStore::Region region_;
   std::vector<LiveParameter> parameters_;
 };
 
-class AdoptedStore final : public ParameterStore {
+// Half 0 is our own memory or the engine's; half 1 is always our own.
+class Store final : public ParameterStore {
  public:
-  explicit AdoptedStore(std::vector<LiveParameter> parameters)
-      : parameters_(std::move(parameters)) {}
+  Store(const LoadPlan& plan, std::vector<LiveParameter> adopted)
+      : specs_(plan.parameters), adopted_(std::move(adopted)) {
+    for (const Padding& padding : plan.paddings) {
+      padded_.push_back(padding.parameter);
+    }
+  }
 
-  std::span<const LiveParameter> parameters() const override { return parameters_; }
-  std::span<const Region> regions() const override { return {}; }
-  Result<int> lend(uint32_t) override { return refused(); }
-  Status replace(uint32_t) override { return refused(); }
+  Status own(uint32_t index) {
+    CHANGEOVER_TRY_ASSIGN(OwnedHalf half, OwnedHalf::make(specs_, index));
+    halves_[index].emplace(std::move(half));
+    list_regions();
+    return {};
+  }
+
+  std::span<const LiveParameter> half(uint32_t index) const override {
+    if (index < halves_.size() && halves_[index]) {
+      return halves_[index]->parameters();
+    }
+    return index == 0 ? std::span<const LiveParameter>(adopted_) : std::span<const LiveParameter>();
+  }
+
+  Status add_half() override {
+    if (halves_[1]) {
+      return {};
+    }
+    if (Status status = own(1); !status.ok()) {
+      return status.with_context("a second copy of the parameters");
+    }
+    // Padding is never written, and reads the same in both halves.
+    for (const uint32_t parameter : padded_) {
+      CHANGEOVER_TRY_ASSIGN(const size_t bytes, bytes_of(specs_[parameter]));
+      std::memcpy(half(1)[parameter].data, half(0)[parameter].data, bytes);
+    }
+    return {};
+  }
+
+  std::span<const Region> regions() const override { return regions_; }
+
+  Result<int> lend(uint32_t region) override {
+    CHANGEOVER_TRY(check(region));
+    return halves_[region]->lend();
+  }
+
+  Status replace(uint32_t region) override {
+    CHANGEOVER_TRY(check(region));
+    CHANGEOVER_TRY(halves_[region]->replace());
+    list_regions();
+    return {};
+  }
 
  private:
-  static Status refused() {
-    return {Code::kRefused, "the engine's own memory can neither be lent nor replaced"};
+  Status check(uint32_t region) const {
+    if (region < halves_.size() && halves_[region]) {
+      return {};
+    }
+    if (region == 0) {
+      return {Code::kRefused, "the engine's own memory can neither be lent nor replaced"};
+    }
+    return {Code::kInvalidArgument, "no region " + std::to_string(region) + " here"};
   }
-  std::vector<LiveParameter> parameters_;
+
+  void list_regions() {
+    regions_.clear();
+    for (const auto& half : halves_) {
+      if (half) {
+        regions_.push_back(half->region());
+      }
+    }
+  }
+
+  const std::vector<TensorSpec> specs_;
+  const std::vector<LiveParameter> adopted_;  // Empty where half 0 is our own.
+  std::vector<uint32_t> padded_;              // Parameters with padding.
+  std::array<std::optional<OwnedHalf>, 2> halves_;
+  std::vector<Region> regions_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<ParameterStore>> ParameterStore::allocate(const LoadPlan& plan) {
-  return OwnedStore::make(plan);
+  auto store = std::make_unique<Store>(plan, std::vector<LiveParameter>());
+  CHANGEOVER_TRY(store->own(0));
+  return std::unique_ptr<ParameterStore>(std::move(store));
 }
 
 Result<std::unique_ptr<ParameterStore>> ParameterStore::adopt(
@@ -135,12 +194,12 @@ Result<std::unique_ptr<ParameterStore>> ParameterStore::adopt(
     return Status(Code::kInvalidArgument,
                   "parameter " + std::string(given.begin()->first) + " is not one of the plan's");
   }
-  return std::unique_ptr<ParameterStore>(std::make_unique<AdoptedStore>(std::move(ordered)));
+  return std::unique_ptr<ParameterStore>(std::make_unique<Store>(plan, std::move(ordered)));
 }
 
-std::vector<Digest> live_digests(const ParameterStore& store) {
+std::vector<Digest> live_digests(const ParameterStore& store, uint32_t half) {
   std::vector<Digest> digests;
-  for (const LiveParameter& parameter : store.parameters()) {
+  for (const LiveParameter& parameter : store.half(half)) {
     const auto bytes = bytes_of(parameter.spec);
     digests.push_back(base::digest({parameter.data, bytes.ok() ? *bytes : 0}));
   }

@@ -55,6 +55,7 @@ protocol::RankMachineOptions machine_options(const RankDriver::Parts& parts,
   out.hello.pid = getpid();
   out.deadlines = options.deadlines;
   out.cache_policy = options.cache_policy;
+  out.engine_picks_boundary = options.engine_picks_boundary;
   if (options.on_commit) {
     out.on_commit = [&options] { return run_commit_hook(options); };
   }
@@ -130,6 +131,7 @@ Result<std::optional<RankReport>> RankDriver::turn() {
   while (auto event = inbox_.take()) {
     handle(*std::move(event));
   }
+  cross_boundary();
   if (parts_.clock.now() >= machine_.deadline()) {
     feed(protocol::RankMachine::Tick{});
   }
@@ -217,6 +219,9 @@ void RankDriver::act(protocol::RankMachine::Action action) {
       refused_ = end->why;
       dialing_ = false;
     }
+  } else if (std::get_if<Machine::ChangeOver>(&action)) {
+    parts_.transaction.finish();
+    machine_.handle(Machine::ChangedOver{}, parts_.clock.now());
   } else if (auto* ended = std::get_if<Machine::UpdateEnded>(&action)) {
     ended_ = ended->report;
     if (!ended->report.error.ok()) {
@@ -366,6 +371,52 @@ void RankDriver::publish_status() {
   status_.updates_aborted = machine_.updates_aborted();
   status_.last_error = last_error_;
   last_report_ = machine_.last_report();
+  staged_.reset();
+  if (const auto id = machine_.staged_update()) {
+    staged_ = Staged{*id, parts_.transaction.target()};
+  }
+}
+
+std::optional<RankDriver::Staged> RankDriver::staged() const {
+  const std::lock_guard lock(status_mutex_);
+  return staged_;
+}
+
+void RankDriver::at_boundary(const UpdateId& id) {
+  {
+    const std::lock_guard lock(status_mutex_);
+    if (!staged_ || staged_->id != id) {
+      return;
+    }
+    boundary_ = id;
+    staged_.reset();
+  }
+  inbox_.wake();
+}
+
+void RankDriver::cross_boundary() {
+  std::optional<UpdateId> id;
+  {
+    const std::lock_guard lock(status_mutex_);
+    id = boundary_;
+  }
+  if (!id) {
+    return;
+  }
+  feed(protocol::RankMachine::AtBoundary{*id});
+  {
+    const std::lock_guard lock(status_mutex_);
+    boundary_.reset();
+  }
+  crossed_.notify_all();
+}
+
+Status RankDriver::wait_for_boundary(Instant until) {
+  std::unique_lock lock(status_mutex_);
+  if (crossed_.wait_for(lock, until - parts_.clock.now(), [this] { return !boundary_; })) {
+    return {};
+  }
+  return {Code::kDeadline, "the change-over did not begin in time"};
 }
 
 RankStatus RankDriver::status() const {

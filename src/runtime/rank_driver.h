@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -48,6 +49,15 @@ class RankDriver {
   void wait(Instant until);
   // Does it. A report when an update ended here; an error when the publisher refused this rank.
   Result<std::optional<RankReport>> turn();
+  // Any thread: the update that waits for the engine's boundary, and the boundary.
+  struct Staged {
+    UpdateId id;
+    VersionStamp version;
+  };
+  std::optional<Staged> staged() const;
+  void at_boundary(const UpdateId& id);
+  // Any thread: until the last boundary told was acted on. kDeadline.
+  Status wait_for_boundary(Instant until);
   // Any thread: turn() is busy with a stream and may be for long.
   bool streaming() const { return streaming_; }
   // No update is in progress.
@@ -75,6 +85,7 @@ class RankDriver {
   void redial(const Status& why);
   void show_progress();
   void publish_status();
+  void cross_boundary();
   void log(const std::string& line) const;
 
   Parts parts_;
@@ -106,6 +117,9 @@ class RankDriver {
   mutable std::mutex status_mutex_;
   RankStatus status_;
   std::optional<RankReport> last_report_;
+  std::optional<Staged> staged_;
+  std::optional<UpdateId> boundary_;  // Told, and not acted on yet.
+  std::condition_variable crossed_;
   Status last_error_;
 };
 

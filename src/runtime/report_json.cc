@@ -48,6 +48,7 @@ Json to_json(const RankReport& rank) {
           {"bytes_received", rank.bytes_received},
           {"bytes_written", rank.bytes_written},
           {"buckets", rank.buckets},
+          {"mode_memory_bytes", rank.mode_memory_bytes},
           {"seconds", to_json(rank.seconds)},
           {"cache_policy", rank.cache_policy},
           {"cache_result", rank.cache_result},

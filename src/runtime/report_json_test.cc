@@ -30,6 +30,7 @@ UpdateReport report() {
   rank.pieces_expected = 5;
   rank.pieces_landed = 3;
   rank.bytes_written = 77;
+  rank.mode_memory_bytes = 99;
   rank.seconds.pause = 0.25;
   rank.cache_policy = "flush";
   rank.cache_result = "done";

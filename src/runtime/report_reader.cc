@@ -136,6 +136,7 @@ RankReport read_rank(Reader reader) {
   out.bytes_received = reader.count("bytes_received");
   out.bytes_written = reader.count("bytes_written");
   out.buckets = reader.count("buckets");
+  out.mode_memory_bytes = reader.count("mode_memory_bytes");
   Reader seconds = reader.object("seconds");
   out.seconds = {seconds.number("begin"), seconds.number("receive"), seconds.number("prepare"),
                  seconds.number("vote"),  seconds.number("finish"),  seconds.number("pause")};

@@ -1,4 +1,5 @@
 // Subscriber: checks, a thread if asked for one, and reloads. The work is rank_driver's.
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <thread>
@@ -11,13 +12,23 @@
 #include "control/dialer.h"
 #include "os/entropy.h"
 #include "os/mapping.h"
+#include "runtime/copy_helper.h"
 #include "runtime/file_rank.h"
 #include "runtime/rank_driver.h"
 
 namespace changeover {
 namespace {
 
+constexpr int32_t kCopyThreadsMax = 64;
 constexpr auto kRefusedPause = std::chrono::seconds(1);
+
+// How long the fence waits for steps inside. In `staged` that is after the whole stream, while the
+// publisher counts the time for this rank's vote.
+std::chrono::nanoseconds drain_time(const SubscriberOptions& options) {
+  const Deadlines& deadlines = options.deadlines;
+  return options.mode == Mode::kStaged ? std::min(deadlines.drain, deadlines.vote / 4)
+                                       : deadlines.drain;
+}
 
 Status check_options(const SubscriberOptions& options, const LoadPlan& plan) {
   if (options.engine.empty()) {
@@ -26,6 +37,10 @@ Status check_options(const SubscriberOptions& options, const LoadPlan& plan) {
   if (options.engine_size < 1 || options.rank < 0 || options.rank >= options.engine_size) {
     return {Code::kInvalidArgument, "rank " + std::to_string(options.rank) + " of an engine of " +
                                         std::to_string(options.engine_size) + " ranks"};
+  }
+  if (options.copy_threads < 1 || options.copy_threads > kCopyThreadsMax) {
+    return {Code::kInvalidArgument, "copy_threads is " + std::to_string(options.copy_threads) +
+                                        ": 1 to " + std::to_string(kCopyThreadsMax)};
   }
   if (options.engine_size == plan.tp_size && options.rank != plan.tp_rank) {
     return {Code::kInvalidArgument, "rank " + std::to_string(options.rank) +
@@ -51,7 +66,9 @@ class SubscriberImpl final : public Subscriber {
       : options_(std::move(options)),
         plan_(std::move(plan)),
         store_(store),
-        fence_(options_.deadlines.drain, clock_) {}
+        // The publisher waits a little longer for the answer to its begin.
+        fence_(drain_time(options_), options_.deadlines.begin / 2, clock_),
+        copier_(options_.copy_threads) {}
   ~SubscriberImpl() override { stop(); }
 
   Status build();
@@ -60,6 +77,8 @@ class SubscriberImpl final : public Subscriber {
   Result<RankReport> receive(std::chrono::nanoseconds timeout) override;
   void stop() override;
   Fence& fence() override { return fence_; }
+  std::optional<VersionStamp> staged() const override;
+  Status change_over(std::chrono::nanoseconds timeout) override;
   RankStatus status() const override;
   std::optional<RankReport> last_report() const override;
   Result<std::unique_ptr<Reload>> begin_reload(std::optional<VersionStamp> version) override;
@@ -86,6 +105,7 @@ class SubscriberImpl final : public Subscriber {
   pid_t built_in_ = 0;
   Incarnation incarnation_;
   os::Mapping journal_;
+  runtime::CopyHelper copier_;
   std::unique_ptr<update::Transaction> transaction_;
 
   // Held by whoever drives the rank or writes through its transaction.
@@ -130,6 +150,13 @@ Status SubscriberImpl::build() {
       CHANGEOVER_TRY_ASSIGN(journal_, os::Mapping::map(fd, bytes, os::Access::kReadWrite));
       options.journal = journal_.span();
     }
+  }
+  if (options_.mode == Mode::kStaged || options_.mode == Mode::kSwap) {
+    if (Status status = store_.add_half(); !status.ok()) {
+      return status.with_context("mode " + std::string(mode_name(options_.mode)));
+    }
+    options.second = store_.half(1);
+    options.copier = &copier_;
   }
   CHANGEOVER_TRY_ASSIGN(transaction_, update::Transaction::make(plan_, store_.parameters(),
                                                                 fence_.state(), fence_, options));
@@ -226,6 +253,26 @@ void SubscriberImpl::stop() {
   if (driver != nullptr) {
     driver->stop();
   }
+}
+
+std::optional<VersionStamp> SubscriberImpl::staged() const {
+  const runtime::RankDriver* const driver = this->driver();
+  const auto staged = driver == nullptr ? std::nullopt : driver->staged();
+  return staged ? std::optional(staged->version) : std::nullopt;
+}
+
+// The fence is still open when the boundary is told, so its rise is waited for too: who comes back
+// from here finds the new version, or knows that there is none.
+Status SubscriberImpl::change_over(std::chrono::nanoseconds timeout) {
+  const Instant until = clock_.now() + timeout;
+  runtime::RankDriver* const driver = this->driver();
+  if (driver != nullptr) {
+    if (const auto staged = driver->staged()) {
+      driver->at_boundary(staged->id);
+    }
+    CHANGEOVER_TRY(driver->wait_for_boundary(until));
+  }
+  return fence_.acquire(until - clock_.now()).status();
 }
 
 RankStatus SubscriberImpl::status() const {

@@ -9,6 +9,7 @@ Fence::Guard& Fence::Guard::operator=(Guard&& other) noexcept {
     release();
     fence_ = other.fence_;
     version_ = other.version_;
+    half_ = other.half_;
     other.fence_ = nullptr;
   }
   return *this;
@@ -16,7 +17,7 @@ Fence::Guard& Fence::Guard::operator=(Guard&& other) noexcept {
 
 void Fence::Guard::release() {
   if (fence_ != nullptr) {
-    fence_->release_guard();
+    fence_->release_guard(half_);
     fence_ = nullptr;
   }
 }
@@ -25,24 +26,40 @@ void Fence::Guard::release() {
 
 namespace changeover::runtime {
 
-Result<Fence::Guard> WaitingFence::acquire(std::chrono::nanoseconds timeout) {
-  if (const auto version = state_.try_enter()) {
-    return Guard(this, *version);
+template <typename Enter>
+Result<Fence::Guard> WaitingFence::wait_to_enter(Enter&& enter, std::chrono::nanoseconds timeout) {
+  std::optional<update::FenceState::Pin> pin = enter();
+  if (!pin && timeout > std::chrono::nanoseconds(0)) {
+    std::unique_lock lock(mutex_);
+    opened_.wait_for(lock, timeout, [&] {
+      pin = enter();
+      return pin.has_value();
+    });
   }
-  std::optional<VersionStamp> version;
-  std::unique_lock lock(mutex_);
-  opened_.wait_for(lock, timeout, [&] {
-    version = state_.try_enter();
-    return version.has_value();
-  });
-  if (version) {
-    return Guard(this, *version);
+  if (pin) {
+    return Guard(this, pin->version, pin->half);
   }
   return Status(Code::kRefused, "fenced: " + state_.reason());
 }
 
-void WaitingFence::release_guard() {
-  if (state_.leave()) {
+Result<Fence::Guard> WaitingFence::acquire(std::chrono::nanoseconds timeout) {
+  return wait_to_enter([this] { return state_.try_enter(); }, timeout);
+}
+
+Result<Fence::Guard> WaitingFence::acquire_version(VersionStamp version,
+                                                   std::chrono::nanoseconds timeout) {
+  auto guard = wait_to_enter([&] { return state_.try_enter(version); }, timeout);
+  if (guard.ok() || !state_.open()) {
+    return guard;
+  }
+  const auto live = state_.version();
+  return Status(Code::kRefused, "version " + std::to_string(version.version) +
+                                    " cannot be had: version " +
+                                    std::to_string(live ? live->version : -1) + " is live");
+}
+
+void WaitingFence::release_guard(uint32_t half) {
+  if (state_.leave(half)) {
     const std::lock_guard lock(mutex_);
     drained_.notify_all();
   }
@@ -66,6 +83,22 @@ Status WaitingFence::raise_and_drain(update::FenceReason reason, VersionStamp ab
   return {Code::kDeadline, "waited " + os::duration_text((clock_.now() - begin).count()) + " for " +
                                std::to_string(inside) +
                                " step(s) still inside to end; end them, then begin again"};
+}
+
+Status WaitingFence::reclaim(uint32_t half) {
+  if (state_.retire(half) == 0) {
+    return {};
+  }
+  const Instant begin = clock_.now();
+  std::unique_lock lock(mutex_);
+  if (drained_.wait_for(lock, reclaim_, [&] { return state_.readers(half) == 0; })) {
+    return {};
+  }
+  const uint32_t inside = state_.readers(half);
+  state_.keep(half);
+  return {Code::kDeadline, "waited " + os::duration_text((clock_.now() - begin).count()) + " for " +
+                               std::to_string(inside) + " guard(s) of the old half, which this " +
+                               "update would overwrite; drop them, then begin again"};
 }
 
 void WaitingFence::wake_readers() {

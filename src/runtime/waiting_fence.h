@@ -14,14 +14,18 @@ namespace changeover::runtime {
 
 class WaitingFence final : public Fence, public update::FenceRaiser {
  public:
-  // `drain`: how long raising it waits for steps already inside.
-  WaitingFence(std::chrono::nanoseconds drain, const os::Clock& clock)
-      : drain_(drain), clock_(clock) {}
+  // `drain`: how long raising it waits for steps already inside. `reclaim`: how long an update in
+  // `swap` waits for guards of the half that it will write.
+  WaitingFence(std::chrono::nanoseconds drain, std::chrono::nanoseconds reclaim,
+               const os::Clock& clock)
+      : drain_(drain), reclaim_(reclaim), clock_(clock) {}
 
   update::FenceState& state() { return state_; }
 
   // Fence. Any thread.
   Result<Guard> acquire(std::chrono::nanoseconds timeout) override;
+  Result<Guard> acquire_version(VersionStamp version, std::chrono::nanoseconds timeout) override;
+  uint32_t half() const override { return state_.half(); }
   bool up() const override { return state_.up(); }
   std::string reason() const override { return state_.reason(); }
   bool is_open() const { return state_.open(); }
@@ -29,15 +33,19 @@ class WaitingFence final : public Fence, public update::FenceRaiser {
   // FenceRaiser. The writer's thread. kDeadline if a step did not end in time; the fence is then as
   // it was (case B60).
   Status raise_and_drain(update::FenceReason reason, VersionStamp about) override;
+  Status reclaim(uint32_t half) override;
 
   // The writer's thread, after the state may have opened.
   void wake_readers();
 
  private:
-  void release_guard() override;
+  void release_guard(uint32_t half) override;
+  template <typename Enter>
+  Result<Guard> wait_to_enter(Enter&& enter, std::chrono::nanoseconds timeout);
 
   update::FenceState state_;
   std::chrono::nanoseconds drain_;
+  std::chrono::nanoseconds reclaim_;
   const os::Clock& clock_;
   std::mutex mutex_;
   std::condition_variable opened_;

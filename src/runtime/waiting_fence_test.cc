@@ -20,7 +20,7 @@ class WaitingFenceTest : public testing::Test {
     fence_.wake_readers();
   }
   os::SystemClock clock_;
-  WaitingFence fence_{20ms, clock_};
+  WaitingFence fence_{20ms, 20ms, clock_};
 };
 
 TEST_F(WaitingFenceTest, T7_StartsFencedAndSaysWhy) {
@@ -39,7 +39,7 @@ TEST_F(WaitingFenceTest, AReaderThatWaitsIsWokenByTheOpening) {
 }
 
 TEST_F(WaitingFenceTest, T7_RaisingWaitsForTheStepInside) {
-  WaitingFence patient(10s, clock_);
+  WaitingFence patient(10s, 10s, clock_);
   patient.state().publish(VersionStamp{0, 1});
   patient.state().lower();
   patient.state().open_gate();

@@ -48,7 +48,7 @@ Result<Applier> Applier::make(const LoadPlan& plan, std::span<const LiveParamete
       return compiled.status().with_context("parameter " + base::quoted(live.spec.name) +
                                             (piece.part.empty() ? "" : ", part " + piece.part));
     }
-    applier.entries_.push_back({std::move(compiled).take(), live.data,
+    applier.entries_.push_back({std::move(compiled).take(), live.data, piece.parameter,
                                 source.spec.dtype != live.spec.dtype, source.spec.dtype,
                                 live.spec.dtype});
   }
@@ -69,6 +69,12 @@ std::vector<Journal::Slot> Applier::journal_slots() const {
     slots.push_back({&entry.piece, entry.target});
   }
   return slots;
+}
+
+void Applier::set_target(std::span<const LiveParameter> parameters) {
+  for (Entry& entry : entries_) {
+    entry.target = parameters[entry.parameter].data;
+  }
 }
 
 void Applier::start_tensor(uint32_t item_bytes) {

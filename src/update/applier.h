@@ -26,6 +26,8 @@ class Applier {
 
   std::vector<uint64_t> piece_bytes() const;
   std::vector<Journal::Slot> journal_slots() const;
+  // From now on pieces go into these parameters: other memory of the same plan.
+  void set_target(std::span<const LiveParameter> parameters);
 
   // Of each tensor: start_tensor(), then for its runs in order, from byte 0 and without gaps:
   // write() for each piece that touches() names, and end_run() once.
@@ -39,6 +41,7 @@ class Applier {
   struct Entry {
     tensor::CompiledPiece piece;  // of a cast: over elements of the target's size
     std::byte* target = nullptr;
+    uint32_t parameter = 0;
     bool cast = false;
     DType source_dtype = DType::kF32;
     DType target_dtype = DType::kF32;

@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "update/toy_model_testing.h"
+
 namespace changeover::update {
 namespace {
 
@@ -71,11 +73,12 @@ TEST(Fence, T11_AReaderSeesVersionAndWeightsOfOneUpdate) {
         std::this_thread::yield();
         continue;
       }
+      const int64_t number = version->version.version;
       for (int64_t word : weights) {
-        torn += word != version->version;
+        torn += word != number;
       }
-      torn += version->version < last;
-      last = version->version;
+      torn += number < last;
+      last = number;
       ++seen;
       (void)fence.leave();
     }
@@ -109,6 +112,74 @@ TEST(Fence, T11_AReaderSeesVersionAndWeightsOfOneUpdate) {
   EXPECT_EQ(torn.load(), 0);
   EXPECT_GT(seen.load(), 0);
   EXPECT_EQ(fence.version(), (VersionStamp{0, kVersions}));
+}
+
+// The same in `swap`: readers take the half that is live, or name the version they saw last, and
+// the writer waits only for those in the half that it is about to write.
+TEST(Fence, T11_V6_AReaderOfAHalfSeesOneVersionWhole) {
+  constexpr int64_t kVersions = 2000;
+  constexpr size_t kWords = 16;
+  FenceState fence;
+  fence.pin_by_version();
+  std::array<std::vector<int64_t>, 2> halves{std::vector<int64_t>(kWords, 0),
+                                             std::vector<int64_t>(kWords, -1)};
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> seen{0};
+  std::atomic<int64_t> named{0};
+  std::atomic<int64_t> torn{0};
+  auto read = [&] {
+    std::optional<FenceState::Pin> pin;
+    VersionStamp last{0, -1};
+    for (int64_t turn = 0; !stop.load(); ++turn) {
+      const bool by_name = turn % 3 != 0 && last.version >= 0;
+      pin = by_name ? fence.try_enter(last) : fence.try_enter();
+      if (!pin) {
+        last.version = -1;
+        std::this_thread::yield();
+        continue;
+      }
+      torn += by_name && pin->version != last;
+      for (int64_t word : halves[pin->half]) {
+        torn += word != pin->version.version;
+      }
+      last = pin->version;
+      ++(by_name ? named : seen);
+      (void)fence.leave(pin->half);
+    }
+  };
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 3; ++i) {
+    readers.emplace_back(read);
+  }
+  fence.publish({0, 0}, 0);
+  fence.lower();
+  fence.open_gate();
+  for (int64_t version = 1; version <= kVersions; ++version) {
+    const int64_t before = seen.load();
+    while (version % 64 == 0 && seen.load() == before) {
+      std::this_thread::yield();
+    }
+    const uint32_t next = fence.half() ^ 1;
+    (void)fence.retire(next);
+    while (fence.readers(next) != 0) {
+      std::this_thread::yield();
+    }
+    for (int64_t& word : halves[next]) {
+      word = version;
+    }
+    fence.raise_for_unnamed(FenceReason::kPrepared, VersionStamp{0, version});
+    fence.shut_gate();
+    fence.publish({0, version}, next);
+    fence.lower();
+    fence.open_gate();
+  }
+  stop = true;
+  for (std::thread& reader : readers) {
+    reader.join();
+  }
+  EXPECT_EQ(torn.load(), 0);
+  EXPECT_GT(seen.load(), 0);
+  EXPECT_GT(named.load(), 0);
 }
 
 TEST(Fence, ReasonAndVersionAreNeverTorn) {

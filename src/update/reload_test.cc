@@ -37,7 +37,7 @@ class Reload : public ::testing::Test {
 
 TEST_F(Reload, T9_AWholeOneLiftsTheFenceUnderItsVersion) {
   ASSERT_TRUE(reload(kV1, 0, count_).ok());
-  EXPECT_EQ(rank_.memory.bytes(), rank_.cold(weights_));
+  EXPECT_EQ(rank_.live(), rank_.cold(weights_));
   EXPECT_EQ(rank_.fence.try_enter(), kV1);
   EXPECT_EQ(rank_.transaction->version(), kV1);
 }
@@ -47,7 +47,7 @@ TEST_F(Reload, T9_SeveralOfOneVersionAddUpAndTensorsMayComeAgain) {
   EXPECT_TRUE(rank_.fence.up());
   EXPECT_TRUE(reload(kV1, count_ / 2 - 2, count_).ok());
   EXPECT_TRUE(rank_.fence.open());
-  EXPECT_EQ(rank_.memory.bytes(), rank_.cold(weights_));
+  EXPECT_EQ(rank_.live(), rank_.cold(weights_));
 }
 
 TEST_F(Reload, T9_AnotherVersionRestartsTheCount) {
@@ -133,7 +133,7 @@ TEST_F(Reload, AStridedTensorArrivesAsWhatItLooksLike) {
             .ok());
   }
   ASSERT_TRUE(rank_.transaction->finish_reload().ok());
-  EXPECT_EQ(rank_.memory.bytes(), rank_.cold(weights_));
+  EXPECT_EQ(rank_.live(), rank_.cold(weights_));
 }
 
 }  // namespace

@@ -20,7 +20,18 @@
 #include "tensor/version_digest.h"
 #include "update/transaction.h"
 
+namespace changeover::update {
+
+// Tests that look at the version alone.
+inline bool operator==(const FenceState::Pin& pin, const VersionStamp& version) {
+  return pin.version == version;
+}
+
+}  // namespace changeover::update
+
 namespace changeover::update::testing {
+
+inline constexpr Mode kAllModes[] = {Mode::kInPlace, Mode::kJournal, Mode::kStaged, Mode::kSwap};
 
 inline View box(int64_t offset, std::vector<View::Dim> dims) {
   return {offset, std::move(dims)};
@@ -158,6 +169,13 @@ class InstantRaiser final : public FenceRaiser {
     }
     return {};
   }
+  Status reclaim(uint32_t half) override {
+    if (const uint32_t inside = fence_.retire(half); inside != 0) {
+      fence_.keep(half);
+      return {Code::kDeadline, "waited 2 s for " + std::to_string(inside) + " guard(s)"};
+    }
+    return {};
+  }
   int raises = 0;
 
  private:
@@ -167,13 +185,23 @@ class InstantRaiser final : public FenceRaiser {
 // One rank: plan, memory, fence, transaction.
 struct ToyRank {
   explicit ToyRank(Mode mode = Mode::kJournal, LoadPlan of = toy_plan())
-      : plan(std::move(of)), memory(plan), raiser(fence), journal(*journal_bytes(plan)) {
+      : plan(std::move(of)),
+        memory(plan),
+        second(plan),
+        raiser(fence),
+        journal(*journal_bytes(plan)) {
     TransactionOptions options;
     options.rank = {"engine-a", plan.tp_rank};
     options.mode = mode;
     options.journal = journal;
+    options.second = second.parameters();
     transaction =
         std::move(Transaction::make(plan, memory.parameters(), fence, raiser, options)).take();
+  }
+  // What a reader that comes now reads.
+  std::vector<std::byte> live() const { return half(fence.half()); }
+  std::vector<std::byte> half(uint32_t index) const {
+    return (index == 0 ? memory : second).bytes();
   }
   std::vector<std::byte> cold(const Weights& weights) const {
     Memory other(plan);
@@ -183,6 +211,7 @@ struct ToyRank {
 
   LoadPlan plan;
   Memory memory;
+  Memory second;
   FenceState fence;
   InstantRaiser raiser;
   std::vector<std::byte> journal;

@@ -30,11 +30,7 @@ Status check_parameters(const LoadPlan& plan, std::span<const LiveParameter> par
   return {};
 }
 
-Status check_plan(const LoadPlan& plan, Mode mode) {
-  if (mode == Mode::kStaged || mode == Mode::kSwap) {
-    return {Code::kRefused,
-            "mode " + std::string(mode_name(mode)) + " is not there: choose in_place or journal"};
-  }
+Status check_plan(const LoadPlan& plan) {
   if (!plan.derived.empty()) {
     return {Code::kRefused, "the plan derives " + base::quoted(plan.derived[0].output) + " by " +
                                 base::quoted(plan.derived[0].op) +
@@ -60,7 +56,7 @@ Result<std::unique_ptr<Transaction>> Transaction::make(const LoadPlan& plan,
                                                        std::span<const LiveParameter> parameters,
                                                        FenceState& fence, FenceRaiser& raiser,
                                                        const TransactionOptions& options) {
-  CHANGEOVER_TRY(check_plan(plan, options.mode));
+  CHANGEOVER_TRY(check_plan(plan));
   CHANGEOVER_TRY(check_parameters(plan, parameters));
   CHANGEOVER_TRY_ASSIGN(const uint64_t journal, journal_bytes(plan));
   if (options.mode == Mode::kJournal && options.journal.size() < journal) {
@@ -68,24 +64,29 @@ Result<std::unique_ptr<Transaction>> Transaction::make(const LoadPlan& plan,
                                               std::to_string(options.journal.size()) +
                                               " bytes, this plan needs " + std::to_string(journal));
   }
+  if (options.mode == Mode::kStaged || options.mode == Mode::kSwap) {
+    CHANGEOVER_TRY(check_parameters(plan, options.second).with_context("the second half"));
+  }
   CHANGEOVER_TRY_ASSIGN(model::NameResolver names, model::NameResolver::make(plan));
   CHANGEOVER_TRY_ASSIGN(Applier applier, Applier::make(plan, parameters));
   return std::unique_ptr<Transaction>(std::make_unique<TransactionImpl>(
-      plan, std::move(names), std::move(applier), fence, raiser, options));
+      plan, parameters, std::move(names), std::move(applier), fence, raiser, options));
 }
 
-TransactionImpl::TransactionImpl(const LoadPlan& plan, model::NameResolver names, Applier applier,
-                                 FenceState& fence, FenceRaiser& raiser,
-                                 const TransactionOptions& options)
+TransactionImpl::TransactionImpl(const LoadPlan& plan, std::span<const LiveParameter> parameters,
+                                 model::NameResolver names, Applier applier, FenceState& fence,
+                                 FenceRaiser& raiser, const TransactionOptions& options)
     : options_(options),
       sources_(plan.sources),
       names_(std::move(names)),
       applier_(std::move(applier)),
-      journal_(applier_.journal_slots(),
-               options.mode == Mode::kJournal ? options.journal : std::span<std::byte>()),
+      landing_(options.mode, applier_, parameters, options.second, options.journal, options.copier),
       ledger_(plan, names_, applier_.piece_bytes()),
       fence_(fence),
       raiser_(raiser) {
+  if (landing_.swaps()) {
+    fence_.pin_by_version();
+  }
   for (const Source& source : sources_) {
     // The plan is proved: the count does not overflow.
     source_bytes_.push_back(
@@ -113,6 +114,11 @@ BeginOutcome TransactionImpl::begin(VersionStamp version, std::optional<Digest> 
             {Code::kRefused, "same version " + stamp_text(version) +
                                  ", other content: this rank held digest " +
                                  newest_digest_->to_text() + ", offered is " + digest->to_text()}};
+  }
+  if (landing_.swaps()) {
+    if (Status status = raiser_.reclaim(landing_.next_half(fence_.half())); !status.ok()) {
+      return {BeginKind::kRefused, status};
+    }
   }
   start(version);
   expected_digest_ = digest;
@@ -168,7 +174,7 @@ void TransactionImpl::start(VersionStamp version) {
   outcome_ = RankOutcome::kFenced;
   error_ = {};
   ledger_.clear();
-  journal_.clear();
+  landing_.start(fence_.half());
   digester_.clear();
   frame_.clear();
   at_ = 0;
@@ -189,9 +195,12 @@ Status TransactionImpl::raise(FenceReason reason) {
   return {};
 }
 
-Status TransactionImpl::prepare(std::optional<Digest> source) {
+Status TransactionImpl::check(std::optional<Digest> source) {
   if (!error_.ok()) {
     return error_;
+  }
+  if (state_ == State::kChecked) {
+    return {};
   }
   if (state_ != State::kEnded) {
     return fail({Code::kInvalidArgument, "prepare before the end of the stream"});
@@ -207,7 +216,16 @@ Status TransactionImpl::prepare(std::optional<Digest> source) {
       return fail(std::move(status));
     }
   }
-  if (!raised_) {
+  state_ = State::kChecked;
+  return {};
+}
+
+Status TransactionImpl::prepare(std::optional<Digest> source) {
+  CHANGEOVER_TRY(check(source));
+  if (landing_.swaps()) {
+    // Nobody is waited for: whoever is inside holds the half that stays as it is.
+    fence_.raise_for_unnamed(FenceReason::kPrepared, target_);
+  } else if (!raised_) {
     if (Status status = raise(FenceReason::kPrepared); !status.ok()) {
       return fail(std::move(status));
     }
@@ -252,7 +270,8 @@ void TransactionImpl::finish() {
   version_ = newest_ = target_;
   digest_ = newest_digest_ = received_digest_;
   fence_.shut_gate();
-  fence_.publish(target_);
+  landing_.change_over();
+  fence_.publish(target_, landing_.next_half(fence_.half()));
   fence_.lower();
 }
 
@@ -265,14 +284,11 @@ void TransactionImpl::abort(const Status& why, bool keep_gate_shut) {
   if (keep_gate_shut) {
     fence_.shut_gate();
   }
-  if (wrote_ && !journal_.on()) {
+  if (!landing_.undo(wrote_)) {
     version_.reset();
     digest_.reset();
     rest(FenceReason::kMixed);
     return;
-  }
-  if (wrote_) {
-    journal_.restore();
   }
   if (resting_ == FenceReason::kNone) {
     outcome_ = RankOutcome::kRestored;
@@ -339,9 +355,10 @@ Status TransactionImpl::finish_reload() {
   newest_ = version_ ? version_ : newest_;
   newest_digest_ = version_ ? std::nullopt : newest_digest_;
   resting_ = FenceReason::kNone;
-  fence_.publish(target_);
-  fence_.open_gate();
+  landing_.change_over();
+  fence_.publish(target_, landing_.next_half(fence_.half()));
   fence_.lower();
+  fence_.open_gate();
   return {};
 }
 
@@ -359,6 +376,7 @@ RankReport TransactionImpl::report() const {
   report.pieces_expected = ledger_.pieces_expected();
   report.pieces_landed = ledger_.pieces_landed();
   report.bytes_received = bytes_received_;
+  report.mode_memory_bytes = landing_.memory_bytes();
   report.bytes_written = ledger_.bytes_landed();
   report.buckets = buckets_;
   report.fenced = fence_.up();

@@ -1,7 +1,8 @@
 // One rank's side of an update: from begin to commit or abort, over live memory (rules T1-T12).
 //
-//   begin -> on_frame, apply... (many) -> end_of_stream -> prepare -> finish | abort
+//   begin -> on_frame, apply... (many) -> end_of_stream -> check, prepare -> finish | abort
 //
+// One for all modes: where bytes go and how they become live is landing.h's.
 // The object lives as long as the rank and takes one update after another. One thread at a time.
 // It never waits (FenceRaiser may) and allocates nothing per tensor once the first update has run.
 #pragma once
@@ -22,6 +23,7 @@
 #include <changeover/tensor.h>
 #include <changeover/types.h>
 
+#include "update/bulk_copier.h"
 #include "update/fence.h"
 
 namespace changeover::update {
@@ -44,6 +46,11 @@ struct TransactionOptions {
   std::function<Status()> synchronize;
   // kJournal: at least journal_bytes(plan) of host memory, kept by the caller.
   std::span<std::byte> journal;
+  // kStaged, kSwap: a second copy of the parameters, as a ParameterStore's half(1), kept by the
+  // caller; its content is of no interest, but for padding, which is taken to be in order.
+  std::span<const LiveParameter> second;
+  // kStaged: who copies the second half into live memory; null = finish() itself, on one thread.
+  BulkCopier* copier = nullptr;
 };
 
 // Bytes of host memory that kJournal needs for this plan: all parameters of the rank once.
@@ -60,15 +67,16 @@ class Transaction {
  public:
   // `plan` is compiled once and need not outlive the call; `parameters` (in the plan's order, as a
   // ParameterStore gives them), `fence` and `raiser` must outlive the transaction. kInvalidArgument
-  // for a plan that is not proved or does not fit the parameters; kRefused naming the mode
-  // (kStaged, kSwap) or the derived values that are not there.
+  // for a plan that is not proved or does not fit the parameters, live or second; kRefused naming
+  // derived values, which are not there.
   static Result<std::unique_ptr<Transaction>> make(const LoadPlan& plan,
                                                    std::span<const LiveParameter> parameters,
                                                    FenceState& fence, FenceRaiser& raiser,
                                                    const TransactionOptions& options);
   virtual ~Transaction() = default;
 
-  // Opens an update (rules T1-T3). Anything but kReady changes nothing.
+  // Opens an update (rules T1-T3). Anything but kReady changes nothing. kSwap: waits for guards of
+  // the half that the update before made old.
   virtual BeginOutcome begin(VersionStamp version, std::optional<Digest> digest,
                              bool digests_on) = 0;
 
@@ -77,17 +85,22 @@ class Transaction {
   // calls return the same error.
   virtual Status on_frame(std::span<const FrameTensor> tensors) = 0;
   // The frame's payload bytes from `payload_offset`, in order and without gaps. The first one that
-  // has a taker raises the fence before it writes (rule T7).
+  // has a taker raises the fence before it writes into live memory (rule T7).
   virtual Status apply(uint64_t payload_offset, std::span<const std::byte> bytes) = 0;
   virtual Status end_of_stream() = 0;
-  // All that can fail (rule T10): coverage of every parameter (T5), and the version digest where
-  // digests are on and `source` has one (U2). Ok = this rank can finish; the fence is up.
+  // What can fail and needs no fence (rule T10): coverage of every parameter (T5), the version
+  // digest where digests are on and `source` has one (U2), the device. In kStaged and kSwap the
+  // engine serves on meanwhile.
+  virtual Status check(std::optional<Digest> source) = 0;
+  // All that can fail: check(), if it was not done, and the fence. Ok = this rank can finish; the
+  // fence is up, and but for kSwap nobody is inside.
   virtual Status prepare(std::optional<Digest> source) = 0;
-  // REQUIRES: prepare() was ok. Shuts the step gate, publishes the version with its weights, lowers
-  // the fence (rules T10, T11, V6).
+  // REQUIRES: prepare() was ok. Shuts the step gate, makes the new weights the live ones, publishes
+  // the version with them, lowers the fence (rules T10, T11, V6).
   virtual void finish() = 0;
-  // Ends the update (rule T8): kJournal restores the old bytes and lowers the fence; kInPlace stays
-  // fenced if a byte was written. Idempotent; no effect when nothing is open.
+  // Ends the update (rule T8): kJournal restores the old bytes, kStaged and kSwap have nothing to
+  // restore, and the fence falls; kInPlace stays fenced if a byte was written. Idempotent; no
+  // effect when nothing is open.
   // `keep_gate_shut`: peers may have finished (rule V5), so steps wait for a release.
   virtual void abort(const Status& why, bool keep_gate_shut) = 0;
 
@@ -101,6 +114,9 @@ class Transaction {
 
   virtual bool is_open() const = 0;  // between begin and finish/abort
   virtual bool prepared() const = 0;
+  // prepare() has yet to raise the fence over an engine that may be serving: when it does is the
+  // engine's to say (rule V6).
+  virtual bool serves_on() const = 0;
   virtual bool wrote() const = 0;  // the open update (or the last one) wrote into live memory
   virtual std::optional<VersionStamp> version() const = 0;    // committed and whole
   virtual std::optional<Digest> digest() const = 0;           // of version(), where known

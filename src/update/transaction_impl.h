@@ -11,7 +11,7 @@
 #include "model/names.h"
 #include "tensor/version_digest.h"
 #include "update/applier.h"
-#include "update/journal.h"
+#include "update/landing.h"
 #include "update/ledger.h"
 #include "update/transaction.h"
 
@@ -19,13 +19,15 @@ namespace changeover::update {
 
 class TransactionImpl final : public Transaction {
  public:
-  TransactionImpl(const LoadPlan& plan, model::NameResolver names, Applier applier,
-                  FenceState& fence, FenceRaiser& raiser, const TransactionOptions& options);
+  TransactionImpl(const LoadPlan& plan, std::span<const LiveParameter> parameters,
+                  model::NameResolver names, Applier applier, FenceState& fence,
+                  FenceRaiser& raiser, const TransactionOptions& options);
 
   BeginOutcome begin(VersionStamp version, std::optional<Digest> digest, bool digests_on) override;
   Status on_frame(std::span<const FrameTensor> tensors) override;
   Status apply(uint64_t payload_offset, std::span<const std::byte> bytes) override;
   Status end_of_stream() override;
+  Status check(std::optional<Digest> source) override;
   Status prepare(std::optional<Digest> source) override;
   void finish() override;
   void abort(const Status& why, bool keep_gate_shut) override;
@@ -36,6 +38,7 @@ class TransactionImpl final : public Transaction {
 
   bool is_open() const override { return state_ != State::kIdle; }
   bool prepared() const override { return state_ == State::kPrepared; }
+  bool serves_on() const override { return options_.mode == Mode::kStaged && fence_.open(); }
   bool wrote() const override { return wrote_; }
   std::optional<VersionStamp> version() const override { return version_; }
   std::optional<Digest> digest() const override { return digest_; }
@@ -44,7 +47,7 @@ class TransactionImpl final : public Transaction {
   RankReport report() const override;
 
  private:
-  enum class State : uint8_t { kIdle, kStreaming, kEnded, kPrepared };
+  enum class State : uint8_t { kIdle, kStreaming, kEnded, kChecked, kPrepared };
   // A tensor on its way in.
   struct Incoming {
     const TensorSpec* spec = nullptr;
@@ -76,7 +79,7 @@ class TransactionImpl final : public Transaction {
   std::vector<uint64_t> source_bytes_;
   const model::NameResolver names_;
   Applier applier_;
-  Journal journal_;
+  Landing landing_;
   Ledger ledger_;
   FenceState& fence_;
   FenceRaiser& raiser_;

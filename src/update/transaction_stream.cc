@@ -140,11 +140,13 @@ Status TransactionImpl::write_block(const Incoming& incoming, uint64_t begin,
     if (!applier_.touches(piece, begin, block.size())) {
       continue;
     }
-    if (!raised_) {
-      CHANGEOVER_TRY(raise(FenceReason::kReceiving));
+    if (landing_.writes_live()) {
+      if (!raised_) {
+        CHANGEOVER_TRY(raise(FenceReason::kReceiving));
+      }
+      wrote_ = true;
     }
-    wrote_ = true;
-    journal_.save(piece);
+    landing_.before_write(piece);
     ledger_.land(piece, applier_.write(piece, begin, block));
   }
   applier_.end_run(block);

@@ -51,7 +51,7 @@ TEST(Transaction, CaseB12_EveryBucketSizeAndRunSizeGivesTheSameBytes) {
       ASSERT_TRUE(send_all(*rank.transaction, tensors, per_frame, run_bytes).ok());
       ASSERT_TRUE(rank.transaction->prepare(version_digest(tensors)).ok());
       rank.transaction->finish();
-      ASSERT_EQ(rank.memory.bytes(), rank.cold(weights)) << per_frame << " " << run_bytes;
+      ASSERT_EQ(rank.live(), rank.cold(weights)) << per_frame << " " << run_bytes;
     }
   }
 }
@@ -114,7 +114,7 @@ TEST(Transaction, CaseB16_TiedNamesMayComeBothIfBitwiseEqualAndCountOnce) {
       ASSERT_TRUE(offer(rank, tensors, digests_on).ok());  // (b)
       EXPECT_EQ(rank.transaction->report().pieces_landed, rank.plan.pieces.size());
       rank.transaction->finish();
-      EXPECT_EQ(rank.memory.bytes(), rank.cold(weights));
+      EXPECT_EQ(rank.live(), rank.cold(weights));
     }
     ToyRank alone;
     std::vector<Sent> tensors = all_tensors(alone.plan, weights);
@@ -190,12 +190,12 @@ TEST(Transaction, T6_AFrameIsRefusedBeforeAnyOfItsBytesIsTouched) {
   const Status status = send_frame(*rank.transaction, tensors, 64);
   EXPECT_FALSE(status.ok());
   EXPECT_TRUE(rank.fence.open());
-  EXPECT_EQ(rank.memory.bytes(), rank.cold(weights));
+  EXPECT_EQ(rank.live(), rank.cold(weights));
   // The failure stays: nothing that comes later is applied (R1).
   EXPECT_EQ(rank.transaction->apply(0, tensors[0].bytes).message(), status.message());
   EXPECT_EQ(rank.transaction->end_of_stream().message(), status.message());
   EXPECT_EQ(rank.transaction->prepare({}).message(), status.message());
-  EXPECT_EQ(rank.memory.bytes(), rank.cold(weights));
+  EXPECT_EQ(rank.live(), rank.cold(weights));
 }
 
 TEST(Transaction, U2_ContentThatIsNotTheSourcesFailsPrepare) {
