@@ -26,12 +26,12 @@ LivePass::LivePass(const ParameterStore& store, uint64_t bytes_max) : store_(sto
       std::clamp<uint64_t>((blocks + blocks_max - 1) / blocks_max, 1, kWindowsMax));
 }
 
-PassResult LivePass::run(uint64_t step) const {
+PassResult LivePass::run(uint64_t step, uint32_t half) const {
   PassResult result;
   result.window = static_cast<uint32_t>(step % windows_);
   base::Hasher hasher;
   uint64_t block = 0;
-  for (const LiveParameter& parameter : store_.parameters()) {
+  for (const LiveParameter& parameter : store_.half(half)) {
     const uint64_t bytes = bytes_of(parameter);
     for (uint64_t at = 0; at < bytes; at += kBlockBytes, ++block) {
       if (block % windows_ == result.window) {

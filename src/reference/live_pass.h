@@ -25,8 +25,8 @@ class LivePass {
   LivePass(const ParameterStore& store, uint64_t bytes_max);
 
   uint32_t windows() const { return windows_; }
-  // The caller holds a guard.
-  PassResult run(uint64_t step) const;
+  // The caller holds a guard, of this half.
+  PassResult run(uint64_t step, uint32_t half) const;
 
  private:
   const ParameterStore& store_;

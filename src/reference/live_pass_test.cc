@@ -19,7 +19,7 @@ TEST(LivePass, EveryByteIsReadInTheCourseOfOneRound) {
   const auto round = [&] {
     std::vector<uint64_t> sums;
     for (uint64_t step = 0; step < pass.windows(); ++step) {
-      sums.push_back(pass.run(step).checksum);
+      sums.push_back(pass.run(step, 0).checksum);
     }
     return sums;
   };
@@ -39,14 +39,14 @@ TEST(LivePass, ASmallModelIsReadWholeEachStep) {
   FakeStore store({{"a", DType::kU8, {1000}}});
   const LivePass pass(store, 8 << 20);
   EXPECT_EQ(pass.windows(), 1u);
-  EXPECT_EQ(pass.run(1).checksum, pass.run(2).checksum);
-  EXPECT_EQ(pass.run(7).window, 0u);
+  EXPECT_EQ(pass.run(1, 0).checksum, pass.run(2, 0).checksum);
+  EXPECT_EQ(pass.run(7, 0).window, 0u);
 }
 
 TEST(LivePass, AModelWithoutParametersHasAStepToo) {
   FakeStore store({});
   const LivePass pass(store, 0);
-  EXPECT_EQ(pass.run(3).window, 0u);
+  EXPECT_EQ(pass.run(3, 0).window, 0u);
 }
 
 }  // namespace

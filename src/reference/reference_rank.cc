@@ -63,7 +63,7 @@ class Rank final : public ReferenceRank {
   std::string answer(std::string_view line);
   Result<AdminDigests> digests();
   std::optional<AdminDigests> digests_now(Status& why_not);
-  AdminDigests digests_of_live_bytes() const;
+  AdminDigests digests_of(uint32_t half) const;
   RankName name() const { return {options_.subscriber.engine, options_.subscriber.rank}; }
 
   ReferenceRankOptions options_;
@@ -118,9 +118,16 @@ Status Rank::start_steps() {
   steps.follower.identity = {own.job, own.engine, own.rank, own.engine_size,
                              parts_.subscriber->status().incarnation};
   steps.conductor.interval = options_.step_interval;
-  CHANGEOVER_TRY_ASSIGN(auto loop,
-                        StepLoop::start(std::move(steps), parts_.subscriber->fence(),
-                                        [this](uint64_t step) { return pass_.run(step); }));
+  Subscriber& subscriber = *parts_.subscriber;
+  CHANGEOVER_TRY_ASSIGN(
+      auto loop,
+      StepLoop::start(
+          std::move(steps),
+          {.fence = subscriber.fence(),
+           .pass = [this](uint64_t step, uint32_t half) { return pass_.run(step, half); },
+           .staged = [&subscriber] { return subscriber.staged(); },
+           .change_over =
+               [&subscriber](auto timeout) { return subscriber.change_over(timeout); }}));
   const std::lock_guard lock(loop_mutex_);
   loop_ = std::move(loop);
   return {};
@@ -187,7 +194,7 @@ Result<AdminDigests> Rank::digests() {
 std::optional<AdminDigests> Rank::digests_now(Status& why_not) {
   auto guard = parts_.subscriber->fence().acquire(kDigestGuardWait);
   if (guard.ok()) {
-    AdminDigests held = digests_of_live_bytes();
+    AdminDigests held = digests_of(guard->half());
     held.version = guard->version();
     return held;
   }
@@ -198,7 +205,7 @@ std::optional<AdminDigests> Rank::digests_now(Status& why_not) {
                "again when it has ended"};
     return std::nullopt;
   }
-  AdminDigests held = digests_of_live_bytes();
+  AdminDigests held = digests_of(parts_.subscriber->fence().half());
   held.version = before.version;
   held.fenced = true;
   held.fence_reason = guard.status().message();
@@ -212,10 +219,10 @@ std::optional<AdminDigests> Rank::digests_now(Status& why_not) {
   return held;
 }
 
-AdminDigests Rank::digests_of_live_bytes() const {
+AdminDigests Rank::digests_of(uint32_t half) const {
   AdminDigests held;
   held.parameters = parts_.plan.parameters;
-  held.digests = live_digests(*parts_.store);
+  held.digests = live_digests(*parts_.store, half);
   return held;
 }
 
@@ -257,7 +264,9 @@ Result<std::unique_ptr<ReferenceRank>> ReferenceRank::open(ReferenceRankOptions 
   reference::RankParts parts;
   CHANGEOVER_TRY_ASSIGN(parts.plan, make_load_plan(options.model, options.plan));
   CHANGEOVER_TRY_ASSIGN(parts.store, ParameterStore::allocate(parts.plan));
-  CHANGEOVER_TRY_ASSIGN(parts.subscriber, Subscriber::open(own, parts.plan, *parts.store));
+  SubscriberOptions subscriber = own;
+  subscriber.engine_picks_boundary = true;  // Rank 0 conducts the steps.
+  CHANGEOVER_TRY_ASSIGN(parts.subscriber, Subscriber::open(subscriber, parts.plan, *parts.store));
   return reference::make_reference_rank(std::move(options), std::move(parts));
 }
 

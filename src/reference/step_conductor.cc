@@ -185,6 +185,7 @@ void StepConductor::answer(Peer& peer, const StepMessage& message, Instant now) 
   if (message.step != step_) {
     return;
   }
+  peer.next = message.next;
   if (message.yes && message.version) {
     peer.reason.clear();
     peer.ask_at = Instant{};
@@ -193,10 +194,11 @@ void StepConductor::answer(Peer& peer, const StepMessage& message, Instant now) 
     peer.ask_at = now + options_.ask_again;
   }
   if (phase_ != Phase::kPreparing) {
-    return;  // Late: the step is cancelled already.
+    return change_idle_ranks();  // Late: the step is cancelled already.
   }
   if (!peer.reason.empty()) {
-    return cancel();
+    cancel();
+    return change_idle_ranks();
   }
   peer.answered = true;
   peer.version = message.version;
@@ -205,8 +207,48 @@ void StepConductor::answer(Peer& peer, const StepMessage& message, Instant now) 
   }
 }
 
+std::optional<VersionStamp> StepConductor::change_due() const {
+  const auto target = [](const Peer& peer) { return peer.next ? peer.next : peer.version; };
+  bool any = false;
+  for (const Peer& peer : peers_) {
+    any = any || target(peer) != peer.version;
+    if (target(peer) != target(peers_[0])) {
+      return std::nullopt;
+    }
+  }
+  return any ? target(peers_[0]) : std::nullopt;
+}
+
+// Who has to wait for its fence says "cannot" to the next prepare, and "ready" when it fell; where
+// guards carry versions the next step goes at once.
+void StepConductor::change(VersionStamp version, Instant now) {
+  phase_ = Phase::kIdle;
+  phase_deadline_ = Instant::never();
+  mismatch_.clear();
+  start_at_ = now;
+  StepMessage message = blank(StepKind::kChange);
+  message.version = version;
+  send_all(std::move(message));
+}
+
+void StepConductor::change_idle_ranks() {
+  const bool idle =
+      phase_ == Phase::kIdle && std::any_of(peers_.begin(), peers_.end(),
+                                            [](const Peer& peer) { return !peer.reason.empty(); });
+  for (Peer& peer : peers_) {
+    if (idle && peer.link && peer.next) {
+      StepMessage message = blank(StepKind::kChange);
+      message.version = std::exchange(peer.next, std::nullopt);
+      actions_.push_back(Send{*peer.link, std::move(message)});
+    }
+  }
+}
+
 // All ranks hold a guard: their versions stand still until we decide.
 void StepConductor::go(Instant now) {
+  if (const auto version = change_due()) {
+    return change(*version, now);
+  }
   for (size_t rank = 1; rank < peers_.size(); ++rank) {
     if (peers_[rank].version != peers_[0].version) {
       mismatch_ = fmt::format("rank {} holds {}, rank 0 {}: no step until both hold one version",
@@ -295,6 +337,7 @@ void StepConductor::try_start(Instant now) {
   for (Peer& peer : peers_) {
     peer.answered = false;
     peer.version.reset();
+    peer.next.reset();
   }
   send_all(blank(StepKind::kPrepare));
 }

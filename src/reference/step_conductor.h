@@ -4,6 +4,10 @@
 // one (epoch, version); it counts only when all ranks ran it (rule V6). Numbers never come back:
 // a restarted conductor goes on after the highest number its followers have seen. After "cannot"
 // the machine waits for that rank's "ready"; it does not ask in a loop.
+//
+// It picks the boundary at which the engine goes on to another version (rule V6): the first time
+// that all ranks are between two steps and can change to one version. An engine that takes no step,
+// because a rank cannot, is at a boundary all the time.
 #pragma once
 
 #include <chrono>
@@ -83,6 +87,7 @@ class StepConductor {
     Incarnation incarnation;
     bool answered = false;                // in the present phase
     std::optional<VersionStamp> version;  // of its guard
+    std::optional<VersionStamp> next;     // what it can change to
     Instant ask_at{};                     // not asked before
     std::string reason;                   // why it could not, or did not answer
   };
@@ -101,6 +106,11 @@ class StepConductor {
   void done(Peer& peer, const StepMessage& message, Instant now);
   void try_start(Instant now);
   void go(Instant now);
+  // What all ranks hold after a change, if one is due.
+  std::optional<VersionStamp> change_due() const;
+  void change(VersionStamp version, Instant now);
+  // No step runs, because a rank cannot: the others may change over.
+  void change_idle_ranks();
   void cancel();
   void finish(bool counts);
   void overdue(Instant now);

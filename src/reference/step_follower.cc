@@ -82,6 +82,8 @@ void StepFollower::on(const Received& event, Instant now) {
       return cancel(message.step);
     case StepKind::kClose:
       return close(message);
+    case StepKind::kChange:
+      return change(message);
     default:
       return;  // A follower's word: not meant for us.
   }
@@ -116,7 +118,7 @@ void StepFollower::prepare(const StepMessage& message, Instant now) {
   }
   phase_ = Phase::kTaking;
   guard_deadline_ = now + options_.guard_timeout;
-  actions_.push_back(TakeGuard{step_});
+  actions_.push_back(TakeGuard{step_, carried_});
 }
 
 void StepFollower::on(const GuardTaken& event, Instant) {
@@ -126,10 +128,11 @@ void StepFollower::on(const GuardTaken& event, Instant) {
     }
     return;
   }
+  staged_ = event.staged ? event.next : std::nullopt;
   if (event.version) {
     phase_ = Phase::kHolding;
-    held_ = event.version;
-    return answer(step_, held_, {});
+    held_ = carried_ = event.version;
+    return answer(step_, held_, {}, event.next);
   }
   phase_ = Phase::kIdle;
   guard_deadline_ = Instant::never();
@@ -209,6 +212,25 @@ void StepFollower::cancel(uint64_t step) {
   }
 }
 
+// A boundary: no rank is in a step, and none starts one on the old version after this.
+void StepFollower::change(const StepMessage& message) {
+  if (phase_ == Phase::kComputing || !message.version) {
+    return;
+  }
+  if (message.step == step_) {
+    abandon();
+  }
+  carried_ = message.version;
+  if (staged_ != message.version || awaiting_) {
+    return;
+  }
+  staged_.reset();
+  fence_reason_ = fmt::format("changing over to version {}", message.version->version);
+  awaiting_ = true;
+  tell_ready_ = true;
+  actions_.push_back(ChangeOver{});
+}
+
 void StepFollower::close(const StepMessage& message) {
   if (tentative_ && tentative_->record.step == message.step) {
     settle(message.yes ? message.step : 0);
@@ -269,10 +291,12 @@ void StepFollower::abandon() {
   }
 }
 
-void StepFollower::answer(uint64_t step, std::optional<VersionStamp> version, std::string text) {
+void StepFollower::answer(uint64_t step, std::optional<VersionStamp> version, std::string text,
+                          std::optional<VersionStamp> next) {
   StepMessage message = blank(StepKind::kAnswer, step);
   message.yes = version.has_value();
   message.version = version;
+  message.next = next;
   message.text = std::move(text);
   if (step >= step_) {
     last_answer_ = message;

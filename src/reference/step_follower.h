@@ -4,6 +4,10 @@
 // run the rank holds a guard, so its version cannot change; it gives the guard back by itself when
 // the conductor falls silent. A run step is kept apart until the conductor's close (or its next
 // prepare) says that every rank ran it: only then it counts.
+//
+// A rank that could go on to another version says so in its answer: one that is staged and waits
+// for a boundary, or in `swap` one that is live already while its guard names the version that the
+// engine's steps carry (rule V6). When all ranks can, the conductor says "change" instead of "run".
 #pragma once
 
 #include <chrono>
@@ -52,8 +56,10 @@ class StepFollower {
     uint64_t step = 0;
     std::optional<VersionStamp> version;  // none: not given, because
     std::string reason;
+    std::optional<VersionStamp> next;  // what this rank could change to
+    bool staged = false;               // ... once it is told to, and waits for that
   };
-  struct FenceOpen {};  // answers AwaitFence
+  struct FenceOpen {};  // answers AwaitFence and ChangeOver
   struct Computed {     // answers Compute; the guard is dropped
     uint64_t step = 0;
     uint64_t checksum = 0;
@@ -68,17 +74,22 @@ class StepFollower {
   struct Send {
     StepMessage message;
   };
-  struct TakeGuard {  // without waiting for the fence; replaces an earlier step's guard
+  // Without waiting for the fence; replaces an earlier step's guard. Of the version that the
+  // engine's steps carry, if it can still be had.
+  struct TakeGuard {
     uint64_t step = 0;
+    std::optional<VersionStamp> carried;
   };
   struct DropGuard {
     uint64_t step = 0;
   };
   struct AwaitFence {};  // wait until a guard could be had, give it back, say FenceOpen
+  struct ChangeOver {};  // let the staged version change over, then as AwaitFence
   struct Compute {       // under the guard of this step
     uint64_t step = 0;
   };
-  using Action = std::variant<Dial, CloseLink, Send, TakeGuard, DropGuard, AwaitFence, Compute>;
+  using Action =
+      std::variant<Dial, CloseLink, Send, TakeGuard, DropGuard, AwaitFence, ChangeOver, Compute>;
 
   explicit StepFollower(Options options) : options_(std::move(options)) {}
 
@@ -106,12 +117,14 @@ class StepFollower {
   void prepare(const StepMessage& message, Instant now);
   void run(const StepMessage& message, Instant now);
   void cancel(uint64_t step);
+  void change(const StepMessage& message);
   void close(const StepMessage& message);
   void refused(const StepMessage& message);
 
   void settle(uint64_t last_run);
   void abandon();
-  void answer(uint64_t step, std::optional<VersionStamp> version, std::string text);
+  void answer(uint64_t step, std::optional<VersionStamp> version, std::string text,
+              std::optional<VersionStamp> next = {});
   void not_run(uint64_t step, std::string text);
   void send(StepMessage message);
   StepMessage blank(StepKind kind, uint64_t step) const;
@@ -129,6 +142,8 @@ class StepFollower {
   Phase phase_ = Phase::kIdle;
   bool open_ = false;  // prepared, and neither run, cancelled nor abandoned yet
   std::optional<VersionStamp> held_;
+  std::optional<VersionStamp> carried_;  // what the engine's steps run on, as far as seen here
+  std::optional<VersionStamp> staged_;   // waits here for a boundary, when last looked
   Instant guard_deadline_ = Instant::never();
   Instant start_{};
   bool closed_early_ = false;  // the conductor gave up on the step we are computing

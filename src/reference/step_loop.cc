@@ -47,8 +47,8 @@ class Loop final : public StepLoop {
     }
   }
 
-  void launch(Fence& fence, StepWorker::Pass pass) {
-    worker_ = std::make_unique<StepWorker>(fence, std::move(pass), [this](StepFollower::Event e) {
+  void launch(StepWorker::Engine engine) {
+    worker_ = std::make_unique<StepWorker>(std::move(engine), [this](StepFollower::Event e) {
       {
         const std::lock_guard lock(inbox_mutex_);
         inbox_.push_back(std::move(e));
@@ -294,6 +294,8 @@ void Loop::act(const StepFollower::Action& action) {
     worker_->order(*drop);
   } else if (const auto* await = std::get_if<StepFollower::AwaitFence>(&action)) {
     worker_->order(*await);
+  } else if (const auto* change = std::get_if<StepFollower::ChangeOver>(&action)) {
+    worker_->order(*change);
   } else {
     worker_->order(std::get<StepFollower::Compute>(action));
   }
@@ -351,8 +353,8 @@ std::string step_socket_name(const Endpoint& endpoint, const std::string& job,
   return fmt::format("changeover.step.{}.{}", ::getuid(), hasher.finish().to_text());
 }
 
-Result<std::unique_ptr<StepLoop>> StepLoop::start(StepLoopOptions options, Fence& fence,
-                                                  StepWorker::Pass pass) {
+Result<std::unique_ptr<StepLoop>> StepLoop::start(StepLoopOptions options,
+                                                  StepWorker::Engine engine) {
   CHANGEOVER_TRY_ASSIGN(os::Doorbell bell, os::Doorbell::create());
   std::optional<os::Fd> listener;
   if (options.follower.identity.rank == 0) {
@@ -364,7 +366,7 @@ Result<std::unique_ptr<StepLoop>> StepLoop::start(StepLoopOptions options, Fence
     listener = std::move(fd).take();
   }
   auto loop = std::make_unique<Loop>(std::move(options), std::move(bell), std::move(listener));
-  loop->launch(fence, std::move(pass));
+  loop->launch(std::move(engine));
   return std::unique_ptr<StepLoop>(std::move(loop));
 }
 

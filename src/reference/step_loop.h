@@ -32,10 +32,10 @@ class StepLoop {
  public:
   virtual ~StepLoop() = default;  // Stops and joins both threads.
 
-  // kRefused where another rank 0 of this engine listens. `fence` must outlive it; `pass` is called
-  // on the worker's thread while a guard is held.
-  static Result<std::unique_ptr<StepLoop>> start(StepLoopOptions options, Fence& fence,
-                                                 StepWorker::Pass pass);
+  // kRefused where another rank 0 of this engine listens. `engine.fence` must outlive it; its
+  // functions are called on the worker's thread.
+  static Result<std::unique_ptr<StepLoop>> start(StepLoopOptions options,
+                                                 StepWorker::Engine engine);
 
   // Any thread.
   virtual StepStatus status() const = 0;

@@ -21,6 +21,10 @@ using std::chrono::seconds;
 
 constexpr int kRanks = 3;
 
+PassResult idle_pass(uint64_t, uint32_t) {
+  return {};
+}
+
 class StepLoopTest : public testing::Test {
  protected:
   StepLoopTest() { socket_ = "changeover.test." + os::draw_incarnation()->to_text(); }
@@ -37,12 +41,14 @@ class StepLoopTest : public testing::Test {
     return options;
   }
   void start(int rank) {
-    auto loop = StepLoop::start(options(rank), fences_[rank], [this, rank](uint64_t step) {
+    StepWorker::Engine engine{fences_[rank], {}, {}, {}};
+    engine.pass = [this, rank](uint64_t step, uint32_t) {
       if (rank == hold_rank_) {
         eventually([this] { return hold_rank_ < 0; });
       }
       return PassResult{step % 1 + 7, 0};
-    });
+    };
+    auto loop = StepLoop::start(options(rank), std::move(engine));
     ASSERT_TRUE(loop.ok()) << loop.status().to_string();
     loops_[rank] = std::move(loop).take();
   }
@@ -103,7 +109,7 @@ TEST_F(StepLoopTest, OneRankAloneIsAnEngineToo) {
   StepLoopOptions alone = options(0);
   alone.follower.identity.engine_size = 1;
   fences_[0].lower({0, 9});
-  auto loop = StepLoop::start(std::move(alone), fences_[0], [](uint64_t) { return PassResult{}; });
+  auto loop = StepLoop::start(std::move(alone), {fences_[0], idle_pass, {}, {}});
   ASSERT_TRUE(loop.ok());
   loops_[0] = std::move(loop).take();
   EXPECT_TRUE(steps_on(0));
@@ -169,8 +175,7 @@ TEST_F(StepLoopTest, R7_ARankThatHangsInAStepIsNamed) {
   StepLoopOptions impatient = options(0);
   impatient.conductor.run_timeout = milliseconds(100);
   fences_[0].lower({0, 1});
-  auto loop =
-      StepLoop::start(std::move(impatient), fences_[0], [](uint64_t) { return PassResult{}; });
+  auto loop = StepLoop::start(std::move(impatient), {fences_[0], idle_pass, {}, {}});
   ASSERT_TRUE(loop.ok());
   loops_[0] = std::move(loop).take();
   for (int rank = 1; rank < kRanks; ++rank) {
@@ -189,7 +194,7 @@ TEST_F(StepLoopTest, R7_ARankThatHangsInAStepIsNamed) {
 TEST_F(StepLoopTest, N10_ARankOfAnotherEngineIsRefusedByName) {
   start_all(1);
   FakeFence fence;
-  auto other = StepLoop::start(options(1, "b"), fence, [](uint64_t) { return PassResult{}; });
+  auto other = StepLoop::start(options(1, "b"), {fence, idle_pass, {}, {}});
   ASSERT_TRUE(other.ok());
   EXPECT_TRUE(eventually([&] {
     return (*other)->status().waiting_for.find("engine \"a\", not of engine \"b\"") !=
@@ -201,12 +206,11 @@ TEST_F(StepLoopTest, N10_ARankOfAnotherEngineIsRefusedByName) {
 TEST_F(StepLoopTest, ASecondRank0AndASecondRank1AreRefused) {
   start_all(1);
   FakeFence fence;
-  const auto pass = [](uint64_t) { return PassResult{}; };
-  const auto second = StepLoop::start(options(0), fence, pass);
+  const auto second = StepLoop::start(options(0), {fence, idle_pass, {}, {}});
   EXPECT_EQ(second.status().code(), Code::kRefused);
   EXPECT_NE(second.status().message().find("rank 0 of engine \"a\""), std::string::npos);
   EXPECT_TRUE(steps_on(1));
-  auto twin = StepLoop::start(options(1), fence, pass);
+  auto twin = StepLoop::start(options(1), {fence, idle_pass, {}, {}});
   ASSERT_TRUE(twin.ok());
   EXPECT_TRUE(eventually([&] {
     return (*twin)->status().waiting_for.find("another process that is still here") !=

@@ -9,7 +9,12 @@ namespace changeover::reference {
 namespace {
 
 constexpr uint32_t kMagic = 0x50545343;  // "CSTP"
-constexpr uint16_t kFormat = 1;
+constexpr uint16_t kFormat = 2;
+
+// Flags.
+constexpr uint8_t kYes = 1;
+constexpr uint8_t kHasVersion = 2;
+constexpr uint8_t kHasNext = 4;
 
 // Appends integers byte by byte, so that the layout does not depend on the machine.
 class Writer {
@@ -120,6 +125,8 @@ std::string_view step_kind_name(StepKind kind) {
       return "close";
     case StepKind::kReady:
       return "ready";
+    case StepKind::kChange:
+      return "change";
   }
   return "unknown";
 }
@@ -131,15 +138,19 @@ std::vector<std::byte> encode_step_message(const StepMessage& message) {
   writer.integer(kMagic);
   writer.integer(kFormat);
   writer.integer(static_cast<uint8_t>(message.kind));
-  writer.integer(static_cast<uint8_t>((message.yes ? 1 : 0) | (message.version ? 2 : 0)));
+  writer.integer(static_cast<uint8_t>((message.yes ? kYes : 0) |
+                                      (message.version ? kHasVersion : 0) |
+                                      (message.next ? kHasNext : 0)));
   writer.incarnation(message.sender);
   writer.integer(message.step);
   writer.integer(message.last_run);
   writer.integer(message.checksum);
   writer.integer(message.rank);
   writer.integer(message.engine_size);
-  writer.integer(message.version ? message.version->epoch : int64_t{0});
-  writer.integer(message.version ? message.version->version : int64_t{0});
+  for (const auto& version : {message.version, message.next}) {
+    writer.integer(version ? version->epoch : int64_t{0});
+    writer.integer(version ? version->version : int64_t{0});
+  }
   writer.string(message.job, kStepNameBytesMax);
   writer.string(message.engine, kStepNameBytesMax);
   writer.string(message.text, kStepTextBytesMax);
@@ -161,28 +172,31 @@ Result<StepMessage> decode_step_message(std::span<const std::byte> bytes) {
   }
   const auto kind = reader.integer<uint8_t>("kind");
   if (kind < static_cast<uint8_t>(StepKind::kHello) ||
-      kind > static_cast<uint8_t>(StepKind::kReady)) {
+      kind > static_cast<uint8_t>(StepKind::kChange)) {
     reader.fail(fmt::format("unknown kind {}", kind));
   }
   message.kind = static_cast<StepKind>(kind);
   const auto flags = reader.integer<uint8_t>("flags");
-  if (flags > 3) {
+  if (flags > (kYes | kHasVersion | kHasNext)) {
     reader.fail(fmt::format("unknown flags {}", flags));
   }
-  message.yes = (flags & 1) != 0;
+  message.yes = (flags & kYes) != 0;
   message.sender = reader.incarnation("incarnation");
   message.step = reader.integer<uint64_t>("step");
   message.last_run = reader.integer<uint64_t>("last_run");
   message.checksum = reader.integer<uint64_t>("checksum");
   message.rank = reader.integer<int32_t>("rank");
   message.engine_size = reader.integer<int32_t>("engine_size");
-  const VersionStamp version{reader.integer<int64_t>("epoch"), reader.integer<int64_t>("version")};
-  if ((flags & 2) != 0) {
-    message.version = version;
-  }
-  if (version.epoch < 0 || version.version < 0) {
-    reader.fail("negative version or epoch");
-  }
+  const auto read_version = [&](uint8_t flag) -> std::optional<VersionStamp> {
+    const VersionStamp version{reader.integer<int64_t>("epoch"),
+                               reader.integer<int64_t>("version")};
+    if (version.epoch < 0 || version.version < 0) {
+      reader.fail("negative version or epoch");
+    }
+    return (flags & flag) != 0 ? std::optional(version) : std::nullopt;
+  };
+  message.version = read_version(kHasVersion);
+  message.next = read_version(kHasNext);
   if (message.step > kStepNumberMax || message.last_run > kStepNumberMax) {
     reader.fail(fmt::format("step number over {}", kStepNumberMax));
   }

@@ -33,6 +33,7 @@ enum class StepKind : uint8_t {
   kCancel = 8,   // conductor: not all can, because `text`; drop the guard
   kClose = 9,    // conductor: the step counts (all ranks ran it), or for nobody because `text`
   kReady = 10,   // follower: I could not before, now I can
+  kChange = 11,  // conductor: the step does not run; all go on to `version` at this boundary
 };
 std::string_view step_kind_name(StepKind kind);
 
@@ -46,8 +47,9 @@ struct StepMessage {
   int32_t rank = 0;
   int32_t engine_size = 0;
   std::optional<VersionStamp> version;
-  std::string job;     // kHello only, as is
-  std::string engine;  // this one
+  std::optional<VersionStamp> next;  // kAnswer: what this rank is ready to change to
+  std::string job;                   // kHello only, as is
+  std::string engine;                // this one
   std::string text;
   bool operator==(const StepMessage&) const = default;
 };

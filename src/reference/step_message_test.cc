@@ -16,6 +16,7 @@ StepMessage full() {
   message.rank = 2;
   message.engine_size = 3;
   message.version = VersionStamp{1, 7};
+  message.next = VersionStamp{2, 8};
   message.job = "default";
   message.engine = "engine-a";
   message.text = "why not";
@@ -23,7 +24,7 @@ StepMessage full() {
 }
 
 TEST(StepMessage, ComesBackAsItWentOut) {
-  for (uint8_t kind = 1; kind <= 10; ++kind) {
+  for (uint8_t kind = 1; kind <= 11; ++kind) {
     StepMessage message = full();
     message.kind = static_cast<StepKind>(kind);
     const auto back = decode_step_message(encode_step_message(message));
@@ -39,9 +40,9 @@ TEST(StepMessage, LayoutIsFixedAndLittleEndian) {
   const auto bytes = encode_step_message(full());
   EXPECT_EQ(std::to_integer<int>(bytes[0]), 'C');
   EXPECT_EQ(std::to_integer<int>(bytes[6]), 7);      // kind
-  EXPECT_EQ(std::to_integer<int>(bytes[7]), 3);      // yes, version
+  EXPECT_EQ(std::to_integer<int>(bytes[7]), 7);      // yes, version, next
   EXPECT_EQ(std::to_integer<int>(bytes[24]), 0x08);  // step, lowest byte first
-  EXPECT_EQ(bytes.size(), 72 + 3 * 2 + 7 + 8 + 7u);
+  EXPECT_EQ(bytes.size(), 88 + 3 * 2 + 7 + 8 + 7u);
 }
 
 TEST(StepMessage, S3_EveryShorterAndLongerMessageIsRefused) {
@@ -66,13 +67,14 @@ TEST(StepMessage, S2_CeilingsAreCheckedAndNamed) {
     return decode_step_message(bytes).status().message();
   };
   EXPECT_NE(with(0, {'X'}).find("does not begin"), std::string::npos);
-  EXPECT_NE(with(4, {9}).find("format 9, this side speaks 1"), std::string::npos);
+  EXPECT_NE(with(4, {9}).find("format 9, this side speaks 2"), std::string::npos);
   EXPECT_NE(with(6, {0}).find("unknown kind 0"), std::string::npos);
-  EXPECT_NE(with(6, {11}).find("unknown kind 11"), std::string::npos);
-  EXPECT_NE(with(7, {4}).find("unknown flags 4"), std::string::npos);
+  EXPECT_NE(with(6, {12}).find("unknown kind 12"), std::string::npos);
+  EXPECT_NE(with(7, {8}).find("unknown flags 8"), std::string::npos);
   EXPECT_NE(with(31, {0xFF}).find("step number over"), std::string::npos);
   EXPECT_NE(with(71, {0xFF}).find("negative version"), std::string::npos);
-  EXPECT_NE(with(72, {0x01, 0x01}).find("job of 257 bytes, at most 256"), std::string::npos);
+  EXPECT_NE(with(87, {0xFF}).find("negative version"), std::string::npos);
+  EXPECT_NE(with(88, {0x01, 0x01}).find("job of 257 bytes, at most 256"), std::string::npos);
   const std::vector<std::byte> huge(kStepMessageBytesMax + 1);
   EXPECT_NE(decode_step_message(huge).status().message().find("1537 bytes, at most 1536"),
             std::string::npos);

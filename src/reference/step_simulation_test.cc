@@ -45,7 +45,7 @@ TEST(StepSimulation, V6_OneStepOneVersionOnAllRanksUnderFaults) {
   uint64_t counted = 0;
   for (uint64_t seed = 1; seed <= seeds && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
-    Simulation simulation(seed);
+    Simulation simulation(seed, static_cast<Style>(seed % 3));
     if (seed % 2 == 0) {
       simulation.repeat_messages();
     }
@@ -68,6 +68,71 @@ TEST(StepSimulation, V6_OneStepOneVersionOnAllRanksUnderFaults) {
     counted += simulation.counted.size();
   }
   EXPECT_GT(counted, 10'000u);  // The faults leave room for steps, or nothing was tested.
+}
+
+// Staged: steps run until the last rank is ready, then all change at one boundary.
+TEST(StepSimulation, V6_AllChangeOverAtTheBoundaryAfterTheLastIsStaged) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    Simulation simulation(seed, Style::kStage);
+    for (int rank = 0; rank < Simulation::kRanks; ++rank) {
+      simulation.rewrite(rank, 1);
+    }
+    simulation.run_for(seconds(1));
+    for (int rank = 0; rank < Simulation::kRanks; ++rank) {
+      const uint64_t before = simulation.status(0).run;
+      simulation.run_for(milliseconds(900));
+      EXPECT_GT(simulation.status(0).run, before + 3) << "serving stopped before rank " << rank;
+      EXPECT_FALSE(simulation.changing(0));
+      EXPECT_FALSE(simulation.changing(1));
+      simulation.stage(rank, 2);
+    }
+    simulation.run_for(milliseconds(700));
+    for (int rank = 0; rank < Simulation::kRanks; ++rank) {
+      EXPECT_EQ(simulation.version(rank), (VersionStamp{0, 2}));
+      ASSERT_FALSE(simulation.status(rank).recent.empty());
+      EXPECT_EQ(simulation.status(rank).recent.back().version, (VersionStamp{0, 2}));
+    }
+    check(simulation);
+  }
+}
+
+// An engine that cannot step, because a rank came back empty, would never come to a boundary.
+TEST(StepSimulation, V6_AnEngineThatTakesNoStepIsAtABoundary) {
+  Simulation simulation(4, Style::kStage);
+  for (int rank = 0; rank < Simulation::kRanks; ++rank) {
+    simulation.rewrite(rank, 1);
+  }
+  simulation.run_for(seconds(1));
+  simulation.kill(2);
+  simulation.start(2);
+  simulation.run_for(seconds(2));
+  simulation.stage(0, 2);
+  simulation.stage(1, 2);
+  simulation.run_for(milliseconds(1200));
+  EXPECT_TRUE(simulation.changing(0));
+  EXPECT_TRUE(simulation.changing(1));
+}
+
+// Swap: steps carry the old version while ranks change at their own times, so nothing pauses.
+TEST(StepSimulation, V6_WhereStepsCarryTheirVersionNoneIsLeftOut) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    Simulation simulation(seed, Style::kFlip);
+    for (int rank = 0; rank < Simulation::kRanks; ++rank) {
+      simulation.rewrite(rank, 1);
+    }
+    simulation.run_for(seconds(2));
+    for (int64_t version = 2; version < 8; ++version) {
+      const StepStatus before = simulation.status(0);
+      simulation.flip_all(version);
+      simulation.run_for(seconds(1));
+      const StepStatus after = simulation.status(0);
+      EXPECT_LE(after.cancelled, before.cancelled + 2) << "the change itself, and no more";
+      EXPECT_EQ(after.recent.back().version, (VersionStamp{0, version}));
+    }
+    check(simulation);
+  }
 }
 
 TEST(StepSimulation, V6_RanksOnTwoVersionsRunNoStep) {

@@ -18,10 +18,13 @@
 
 namespace changeover::reference {
 
+// How new versions come to the ranks, as their modes do it.
+enum class Style : uint8_t { kRewrite, kStage, kFlip };
+
 class Simulation {
  public:
   static constexpr int kRanks = 3;
-  explicit Simulation(uint64_t seed) : random_(seed) {
+  explicit Simulation(uint64_t seed, Style style = Style::kRewrite) : random_(seed), style_(style) {
     for (int rank = 0; rank < kRanks; ++rank) {
       start(rank);
     }
@@ -102,6 +105,13 @@ class Simulation {
   void resume(int rank);
   void rewrite(int rank, int64_t version);
   void fence(int rank) { processes_[rank].open = false; }
+  // The version waits for a boundary; it changes over when all ranks have been told to.
+  void stage(int rank, int64_t version);
+  bool changing(int rank) const { return processes_[rank].changing.has_value(); }
+  // The version is live on all ranks, each in its own time, and each lets steps in when all have
+  // it.
+  void flip_all(int64_t version);
+  VersionStamp version(int rank) const { return *processes_[rank].version; }
   void repeat_messages() { repeat_ = true; }
   std::string waiting_for() const { return processes_[0].conductor->waiting_for(); }
 
@@ -124,6 +134,10 @@ class Simulation {
     std::optional<uint64_t> link;
     std::optional<VersionStamp> version;  // what its memory holds
     int64_t target = -1;                  // what it is being rewritten to
+    std::optional<VersionStamp> old;      // can still be named
+    std::optional<VersionStamp> staged;
+    std::optional<VersionStamp> changing;  // told to change over; waits for the other ranks
+    std::optional<VersionStamp> held;      // of its guard
     bool open = false;
     bool awaiting = false;
     uint64_t guard_step = 0;
@@ -170,8 +184,13 @@ class Simulation {
   void compute(int rank, uint64_t step);
   void drop_guard(int rank);
   void update();
+  StepFollower::GuardTaken take_guard(Process& process, const StepFollower::TakeGuard& take);
+  void change_over(int rank);
+  void end_flip(int rank);
+  void end_change(int rank, std::optional<VersionStamp> version);
 
   base::Prng random_;
+  const Style style_;
   Instant now_{1};
   uint64_t order_ = 0;
   std::priority_queue<Item> queue_;

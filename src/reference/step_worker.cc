@@ -10,11 +10,8 @@ constexpr std::chrono::milliseconds kAwaitSlice(200);
 
 }  // namespace
 
-StepWorker::StepWorker(Fence& fence, Pass pass, Report report)
-    : fence_(fence),
-      pass_(std::move(pass)),
-      report_(std::move(report)),
-      thread_([this] { run(); }) {}
+StepWorker::StepWorker(Engine engine, Report report)
+    : engine_(std::move(engine)), report_(std::move(report)), thread_([this] { run(); }) {}
 
 StepWorker::~StepWorker() {
   {
@@ -53,12 +50,28 @@ void StepWorker::run() {
 void StepWorker::execute(const StepFollower::TakeGuard& order) {
   guard_.release();
   guard_step_ = order.step;
-  auto guard = fence_.acquire(std::chrono::nanoseconds(0));
-  if (!guard.ok()) {
-    return report_(StepFollower::GuardTaken{order.step, std::nullopt, guard.status().message()});
+  constexpr std::chrono::nanoseconds kNow(0);
+  StepFollower::GuardTaken taken{order.step, std::nullopt, {}, std::nullopt, false};
+  if (engine_.staged) {
+    taken.next = engine_.staged();
+    taken.staged = taken.next.has_value();
   }
-  guard_ = std::move(guard).take();
-  report_(StepFollower::GuardTaken{order.step, guard_.version(), {}});
+  auto live = engine_.fence.acquire(kNow);
+  if (order.carried && !(live.ok() && live->version() == *order.carried)) {
+    // The engine's steps may still run on a version that is not the live one any more.
+    auto carried = engine_.fence.acquire_version(*order.carried, kNow);
+    if (carried.ok()) {
+      taken.next = taken.staged || !live.ok() ? taken.next : std::optional(live->version());
+      live = std::move(carried);
+    }
+  }
+  if (live.ok()) {
+    guard_ = std::move(live).take();
+    taken.version = guard_.version();
+  } else {
+    taken.reason = live.status().message();
+  }
+  report_(std::move(taken));
 }
 
 void StepWorker::execute(const StepFollower::DropGuard& order) {
@@ -69,15 +82,24 @@ void StepWorker::execute(const StepFollower::DropGuard& order) {
 
 void StepWorker::execute(const StepFollower::AwaitFence&) {
   while (!stopping()) {
-    if (auto guard = fence_.acquire(kAwaitSlice); guard.ok()) {
+    if (auto guard = engine_.fence.acquire(kAwaitSlice); guard.ok()) {
       guard->release();
       return report_(StepFollower::FenceOpen{});
     }
   }
 }
 
+void StepWorker::execute(const StepFollower::ChangeOver&) {
+  guard_.release();
+  while (!stopping()) {
+    if (engine_.change_over(kAwaitSlice).ok()) {
+      return report_(StepFollower::FenceOpen{});
+    }
+  }
+}
+
 void StepWorker::execute(const StepFollower::Compute& order) {
-  const PassResult result = pass_(order.step);
+  const PassResult result = engine_.pass(order.step, guard_.half());
   guard_.release();
   report_(StepFollower::Computed{order.step, result.checksum, result.window});
 }

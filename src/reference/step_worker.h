@@ -1,6 +1,7 @@
 // The thread that takes guards and runs steps, so that the loop's thread never waits for a fence.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -19,14 +20,24 @@ namespace changeover::reference {
 
 class StepWorker {
  public:
-  using Pass = std::function<PassResult(uint64_t step)>;
+  // What a step reads, while a guard of this half is held.
+  using Pass = std::function<PassResult(uint64_t step, uint32_t half)>;
   // Called on the worker's thread with GuardTaken, FenceOpen or Computed.
   using Report = std::function<void(StepFollower::Event)>;
-  using Order = std::variant<StepFollower::TakeGuard, StepFollower::DropGuard,
-                             StepFollower::AwaitFence, StepFollower::Compute>;
+  using Order =
+      std::variant<StepFollower::TakeGuard, StepFollower::DropGuard, StepFollower::AwaitFence,
+                   StepFollower::ChangeOver, StepFollower::Compute>;
+  // The rank whose steps these are.
+  struct Engine {
+    Fence& fence;
+    Pass pass;
+    // Subscriber::staged() and change_over(); empty where no version is ever staged.
+    std::function<std::optional<VersionStamp>()> staged;
+    std::function<Status(std::chrono::nanoseconds)> change_over;
+  };
 
-  // `fence` must outlive it. The thread starts at once.
-  StepWorker(Fence& fence, Pass pass, Report report);
+  // `engine.fence` must outlive it. The thread starts at once.
+  StepWorker(Engine engine, Report report);
   ~StepWorker();  // Drops the guard; waits for an order in progress (a pass, or kAwaitSlice).
   StepWorker(const StepWorker&) = delete;
   StepWorker& operator=(const StepWorker&) = delete;
@@ -39,11 +50,11 @@ class StepWorker {
   void execute(const StepFollower::TakeGuard& order);
   void execute(const StepFollower::DropGuard& order);
   void execute(const StepFollower::AwaitFence& order);
+  void execute(const StepFollower::ChangeOver& order);
   void execute(const StepFollower::Compute& order);
   bool stopping();
 
-  Fence& fence_;
-  Pass pass_;
+  Engine engine_;
   Report report_;
   std::mutex mutex_;
   std::condition_variable changed_;
