@@ -201,7 +201,10 @@ void Fleet::enter(Engine& engine, size_t index) {
     return;
   }
   world_.checker.on_step(engine.name, in, false);
-  world_.scheduler.after(world_.delay(milliseconds(0), milliseconds(20)),
+  // Some steps in `swap` last over more than one update: the old half waits for them.
+  const bool lasts = !calm_ && rank.mode() == Mode::kSwap && world_.random.chance(0.1);
+  world_.scheduler.after(lasts ? world_.delay(milliseconds(200), milliseconds(500))
+                               : world_.delay(milliseconds(0), milliseconds(20)),
                          [this, &engine] { end_step(engine, true); });
 }
 

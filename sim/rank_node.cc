@@ -242,8 +242,8 @@ void RankNode::on_message(protocol::Message message) {
 void RankNode::on_data() {
   // Where bytes go into live memory, the road holds them back while a step is inside: the
   // transaction's raise must not fail.
-  const bool any_time = mode_ == Mode::kStaged || mode_ == Mode::kSwap ||
-                        world_.bug == Bug::kFenceDoesNotDrain;
+  const bool any_time =
+      mode_ == Mode::kStaged || mode_ == Mode::kSwap || world_.bug == Bug::kFenceDoesNotDrain;
   while (!process_->data.empty() && (any_time || process_->fence.readers() == 0)) {
     const Data data = std::move(process_->data.front());
     process_->data.pop_front();

@@ -38,8 +38,8 @@ class RankNode {
 
   Mode mode() const { return mode_; }
 
-  // A step: the version it may run on, and the half that holds it, or none. `named`: that version or
-  // none. Each success needs leave_step() with that life.
+  // A step: the version it may run on, and the half that holds it, or none. `named`: that version
+  // or none. Each success needs leave_step() with that life.
   std::optional<update::FenceState::Pin> enter_step(std::optional<VersionStamp> named);
   void leave_step(uint64_t life, uint32_t half);
   std::vector<std::byte> memory(uint32_t half) const {

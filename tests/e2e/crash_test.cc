@@ -81,7 +81,7 @@ TEST_P(CrashOver, CaseB36_ARankKilledInMidStream) {
   EXPECT_EQ(of(*report, "b/0").outcome, RankOutcome::kCommitted);
   EXPECT_EQ(of(*report, "b/1").outcome, RankOutcome::kCommitted);
   EXPECT_TRUE(b0.serves(2) && b0.holds(2) && b1.serves(2) && b1.holds(2));
-  if (mode() == Mode::kJournal) {
+  if (mode() != Mode::kInPlace) {
     EXPECT_EQ(of(*report, "a/0").outcome, RankOutcome::kRestored)
         << of(*report, "a/0").error.message();
     EXPECT_TRUE(a0.holds(1));
@@ -149,7 +149,7 @@ TEST_P(CrashOver, V5_PublisherKilledInMidStreamAbortsEveryRank) {
   options.deadlines = short_deadlines();
   auto third = open_publisher(options);
   ASSERT_TRUE(third->wait_for_ranks(2, 10s).ok());
-  if (mode() == Mode::kJournal) {
+  if (mode() != Mode::kInPlace) {
     EXPECT_TRUE(a0.serves(1) && a0.holds(1) && a1.serves(1) && a1.holds(1));
   }
   const Status status = publish(*third, model, 3, 2);

@@ -173,7 +173,7 @@ TEST_P(UpdateOver, T7_CaseB60_EveryReaderSeesOneWholeVersion) {
       auto guard = only->fence().acquire(std::chrono::milliseconds(50));
       if (guard.ok()) {
         ++reads;
-        mixed += live_digests(only.store()) != expected[guard->version().version];
+        mixed += live_digests(only.store(), guard->half()) != expected[guard->version().version];
       }
     }
   });
@@ -198,13 +198,28 @@ TEST_P(UpdateOver, T7_CaseB60_AnEndlessStepIsADeadlineNotAHang) {
   auto publisher = open_publisher(options);
   auto slow = rank("a", 0, 1);
   slow.subscriber.deadlines.drain = std::chrono::milliseconds(50);
+  slow.subscriber.deadlines.begin = std::chrono::milliseconds(200);
   Rank only(model, publisher->endpoint(), slow);
   ASSERT_TRUE(publisher->publish(*model.source(1), publish_options(1, 1))->status.ok());
   ASSERT_TRUE(only.serves(1));
   auto endless = only->fence().acquire(std::chrono::seconds(1));
   ASSERT_TRUE(endless.ok());
-  const auto report = publisher->publish(*model.source(2), publish_options(2, 1));
+  auto report = publisher->publish(*model.source(2), publish_options(2, 1));
   ASSERT_TRUE(report.ok());
+  if (mode() == Mode::kSwap) {
+    // Its half is not needed before the next update: that one's begin is refused, and names it.
+    EXPECT_TRUE(report->status.ok()) << report->status.to_string();
+    EXPECT_TRUE(only.serves(2) && only.holds(2));
+    EXPECT_EQ(live_digests(only.store(), endless->half()), model.expected(1, 0, 1));
+    report = publisher->publish(*model.source(3), publish_options(3, 1));
+    ASSERT_TRUE(report.ok());
+    EXPECT_THAT(report->status.message(), HasSubstr("1 guard(s) of the old half"));
+    EXPECT_TRUE(only.serves(2) && only.holds(2));
+    endless->release();
+    EXPECT_TRUE(publisher->publish(*model.source(4), publish_options(4, 1))->status.ok());
+    EXPECT_TRUE(only.serves(4) && only.holds(4));
+    return;
+  }
   EXPECT_THAT(report->status.message(), HasSubstr("step"));
   EXPECT_TRUE(only.holds(1));
   EXPECT_FALSE(only->status().fenced);
@@ -246,7 +261,7 @@ TEST_P(UpdateOver, T5_CaseB12_AMissingTensorIsNamed) {
   ASSERT_TRUE(report.ok());
   EXPECT_THAT(report->status.message(), HasSubstr("layers.1.self_attn.qkv_proj"));
   EXPECT_THAT(report->status.message(), HasSubstr("v"));
-  if (mode() == Mode::kJournal) {
+  if (mode() != Mode::kInPlace) {
     EXPECT_TRUE(only.serves(1) && only.holds(1));
   }
   EXPECT_TRUE(publisher->publish(*model.source(3), publish_options(3, 1))->status.ok());

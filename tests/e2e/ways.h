@@ -23,7 +23,9 @@ inline void PrintTo(const Way& way, std::ostream* out) {
 }
 inline auto every_way() {
   return testing::Values(Way{"tcp", Mode::kJournal}, Way{"tcp", Mode::kInPlace},
-                         Way{"shm", Mode::kJournal}, Way{"shm", Mode::kInPlace});
+                         Way{"tcp", Mode::kStaged}, Way{"tcp", Mode::kSwap},
+                         Way{"shm", Mode::kJournal}, Way{"shm", Mode::kInPlace},
+                         Way{"shm", Mode::kStaged}, Way{"shm", Mode::kSwap});
 }
 
 class OverEveryWay : public testing::TestWithParam<Way> {
