@@ -1,48 +1,69 @@
-// Figures of whole updates, each beside its limit measured in the same run.
+// Figures of whole updates, each beside the limit it is held to, measured in the same run.
+// docs/bench.md says what each figure is.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <changeover/status.h>
-#include <changeover/types.h>
 
 namespace changeover::bench {
 
 struct Options {
-  int rounds = 5;      // Steady updates, after the first.
-  bool small = false;  // A model of a few MB: to see that it runs, not for figures.
-  Mode mode = Mode::kJournal;
-  bool digests = true;
+  int rounds = 0;      // Steady updates per figure; 0 = each figure's own number.
+  bool quick = false;  // Fewer rounds: all figures within a minute.
+  bool small = false;  // Models of a few MB: to see that it runs, not for figures.
+  // What is measured now, for a progress line.
+  std::function<void(std::string_view figure)> on_figure;
 };
 
-// One publisher process, one rank process, a dense model of Qwen3-0.6B's shapes. Mode and digests
-// are part of the figure. Seconds are those of publish(): begin, stream, vote, release.
 struct Figure {
-  std::string name;  // "shm_1to1_dense"
-  Mode mode = Mode::kJournal;
-  bool digests = true;
-  uint64_t payload_bytes = 0;
-  uint64_t tensors = 0;
-  double first_seconds = 0;  // The first update: rings, journal and pages are new.
-  std::vector<double> seconds;
-  std::vector<double> pause_seconds;  // What the rank reports: fence up to steps allowed.
-  // The same bytes with nothing but the transfer, once before the updates and once after them.
-  std::string limit;
-  std::vector<double> limit_seconds;
-  // Over the steady updates: peak resident memory above what was resident before them.
-  uint64_t publisher_extra_bytes = 0;
-  uint64_t rank_extra_bytes = 0;
+  std::string name;
+  double value = 0;  // Median.
+  std::string unit;
+  bool higher_is_better = true;
+  std::optional<double> limit;  // Median, in the same unit; none where the figure stands alone.
+  int repeats = 0;
+  // For people: what the limit is, and what `ratio` (`value` where there is no limit) should reach.
+  std::string against;
+  std::optional<double> target;
 
-  double bytes_per_second() const;        // Median of the steady updates.
-  double limit_bytes_per_second() const;  // Median.
+  std::optional<double> ratio() const;
+  std::optional<bool> reached() const;
 };
 
 std::vector<std::string> names();
 
-// kInvalidArgument for a name that is not in names(). Call it before any thread is started: it
-// forks.
-Result<Figure> run(const std::string& name, const Options& options);
+// The figures of these names (all of them where none is given), first updates among them as
+// NAME_first. kInvalidArgument for a name that is not in names(). Call it before any thread is
+// started: it forks.
+Result<std::vector<Figure>> run(std::span<const std::string> names, const Options& options);
+
+// Bandwidth over shared memory as one thing grows: GB/s of payload that each reader gets, and of
+// the bare copies beside it.
+struct Point {
+  double x = 0;  // Bytes of each tensor, or readers.
+  double value = 0;
+  double limit = 0;
+};
+struct Sweeps {
+  std::vector<Point> by_tensor_bytes;
+  std::vector<Point> by_readers;
+};
+Result<Sweeps> sweep(const Options& options);
+
+// "AMD EPYC ...", cores, memory: what figures depend on.
+struct Machine {
+  std::string processor;
+  int cores = 0;
+  uint64_t memory_bytes = 0;
+  std::string kernel;
+};
+Machine machine();
 
 }  // namespace changeover::bench

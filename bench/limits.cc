@@ -1,158 +1,135 @@
 #include "bench/limits.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <new>
 
-#include <sched.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "bench/process.h"
 #include "os/clock.h"
 #include "os/error.h"
-#include "os/mapping.h"
-#include "os/poll.h"
 #include "os/socket.h"
 
 namespace changeover::bench {
-
 namespace {
 
-constexpr uint64_t kSlots = 8;
+constexpr uint32_t kSlots = 8;
 constexpr uint64_t kSlotBytes = 1 << 20;
 constexpr uint64_t kPageBytes = 4096;
-constexpr std::chrono::seconds kPassLimit{120};
+constexpr std::chrono::seconds kConnect{5};
 
-struct Counters {
-  alignas(64) std::atomic<uint64_t> written;
-  alignas(64) std::atomic<uint64_t> read;
-};
-
-// Spins: a limit has no doorbells. Gives the core away now and then, should there be only one.
-template <typename Done>
-void spin_until(const Done& done) {
-  for (uint64_t turn = 1; !done(); ++turn) {
-    if (turn % 4096 == 0) {
-      ::sched_yield();
-    }
-  }
+void futex(std::atomic<uint32_t>& word, int operation, uint32_t value) {
+  ::syscall(SYS_futex, &word, operation, value, nullptr, nullptr, 0);
 }
 
-// The child's whole life; what it reports is one byte per pass: 1 for done.
-[[noreturn]] void run_child(uint64_t bytes, int passes, const os::Fd& report,
-                            const std::function<Status(int, std::span<std::byte>)>& child) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const Result<os::Fd> memory = os::create_memory("bench-target", bytes);
-  if (memory.ok()) {
-    const Result<os::Mapping> target = os::Mapping::map(*memory, bytes, os::Access::kReadWrite);
-    for (int pass = 0; target.ok() && pass < passes; ++pass) {
-      const char done = child(pass, target->span()).ok() ? 1 : 0;
-      if (::write(report.get(), &done, 1) != 1 || done == 0) {
-        break;
-      }
-    }
-  }
-  ::_exit(0);
-}
-
-Status wait_for_pass(const os::Fd& report) {
-  const os::SystemClock clock;
-  std::byte done{};
-  CHANGEOVER_TRY(os::receive_all(report, {&done, 1}, clock, clock.now() + kPassLimit,
-                                 "the benchmark's receiving process"));
-  return done == std::byte{1}
-             ? Status()
-             : Status(Code::kUnavailable, "the benchmark's receiving process could not receive");
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
 }
 
 }  // namespace
 
-Result<double> time_two_processes(uint64_t bytes, int passes,
-                                  const std::function<Status(int)>& parent,
-                                  const std::function<Status(int, std::span<std::byte>)>& child) {
-  CHANGEOVER_TRY_ASSIGN(auto report, os::socket_pair());
-  const pid_t pid = ::fork();
-  if (pid < 0) {
-    return os::os_error("fork", errno);
+Result<CopyRing> CopyRing::make(uint32_t readers) {
+  if (readers < 1 || readers > kLimitReadersMax) {
+    return Status(Code::kInvalidArgument, "a limit has 1 to 16 readers");
   }
-  if (pid == 0) {
-    report.first.reset();
-    run_child(bytes, passes, report.second, child);
+  static_assert(sizeof(Counters) <= kPageBytes);
+  const uint64_t bytes = kPageBytes + kSlots * kSlotBytes;
+  CHANGEOVER_TRY_ASSIGN(const os::Fd fd, os::create_memory("bench-ring", bytes));
+  CHANGEOVER_TRY_ASSIGN(os::Mapping memory, os::Mapping::map(fd, bytes, os::Access::kReadWrite));
+  memory.populate(os::Access::kReadWrite);
+  return CopyRing(std::move(memory), readers);
+}
+
+CopyRing::CopyRing(os::Mapping memory, uint32_t readers)
+    : memory_(std::move(memory)),
+      counters_(new (memory_.data()) Counters{}),
+      readers_(readers),
+      // With a core for each process, looking is faster than sleeping; without, it takes the core
+      // from the one that is waited for.
+      turns_(readers < static_cast<uint32_t>(::sysconf(_SC_NPROCESSORS_ONLN)) ? 20000 : 50) {}
+
+std::byte* CopyRing::slot(uint32_t number) const {
+  return memory_.data() + kPageBytes + number % kSlots * kSlotBytes;
+}
+
+void CopyRing::advance(Counter& counter, uint32_t value) const {
+  counter.value.store(value);
+  if (counter.sleepers.load() != 0) {
+    futex(counter.value, FUTEX_WAKE, INT32_MAX);
   }
-  report.second.reset();
-  const os::SystemClock clock;
-  Status status;
-  double seconds = 0;
-  for (int pass = 0; pass < passes && status.ok(); ++pass) {
-    const Instant start = clock.now();
-    status = parent(pass);
-    if (status.ok()) {
-      status = wait_for_pass(report.first);
+}
+
+void CopyRing::wait_for(Counter& counter, uint32_t least) const {
+  const auto missing = [&](uint32_t value) { return static_cast<int32_t>(value - least) < 0; };
+  for (uint32_t turn = 0; turn < turns_; ++turn) {
+    if (!missing(counter.value.load(std::memory_order_acquire))) {
+      return;
     }
-    seconds = std::chrono::duration<double>(clock.now() - start).count();
+    pause();
   }
-  ::kill(pid, SIGKILL);  // our own child, not reaped yet
-  ::waitpid(pid, nullptr, 0);
-  if (!status.ok()) {
-    return status;
+  counter.sleepers.fetch_add(1);
+  for (uint32_t value = counter.value.load(); missing(value); value = counter.value.load()) {
+    futex(counter.value, FUTEX_WAIT, value);
   }
-  return seconds;
+  counter.sleepers.fetch_sub(1);
 }
 
-Result<double> shm_copy_limit(std::span<const std::byte> source) {
-  const uint64_t bytes = source.size();
-  CHANGEOVER_TRY_ASSIGN(const os::Fd fd,
-                        os::create_memory("bench-ring", kPageBytes + kSlots * kSlotBytes));
-  CHANGEOVER_TRY_ASSIGN(
-      const os::Mapping ring,
-      os::Mapping::map(fd, kPageBytes + kSlots * kSlotBytes, os::Access::kReadWrite));
-  Counters& counters = *new (ring.data()) Counters{};
-  std::byte* const slots = ring.data() + kPageBytes;
-  const uint64_t count = (bytes + kSlotBytes - 1) / kSlotBytes;
-  const auto slot_bytes = [&](uint64_t i) { return std::min(kSlotBytes, bytes - i * kSlotBytes); };
-  return time_two_processes(
-      bytes, 2,
-      [&](int pass) {
-        for (uint64_t i = 0, n = pass * count; i < count; ++i, ++n) {
-          spin_until([&] { return n < counters.read.load(std::memory_order_acquire) + kSlots; });
-          std::memcpy(slots + n % kSlots * kSlotBytes, source.data() + i * kSlotBytes,
-                      slot_bytes(i));
-          counters.written.store(n + 1, std::memory_order_release);
-        }
-        return Status();
-      },
-      [&](int pass, std::span<std::byte> target) {
-        for (uint64_t i = 0, n = pass * count; i < count; ++i, ++n) {
-          spin_until([&] { return n < counters.written.load(std::memory_order_acquire); });
-          std::memcpy(target.data() + i * kSlotBytes, slots + n % kSlots * kSlotBytes,
-                      slot_bytes(i));
-          counters.read.store(n + 1, std::memory_order_release);
-        }
-        return Status();
-      });
+void CopyRing::write(std::span<const std::byte> source) {
+  for (; !source.empty(); ++count_) {
+    const auto part = source.first(std::min<uint64_t>(kSlotBytes, source.size()));
+    for (uint32_t reader = 0; reader < readers_; ++reader) {
+      wait_for(counters_->read[reader], count_ + 1 - kSlots);
+    }
+    std::memcpy(slot(count_), part.data(), part.size());
+    advance(counters_->written, count_ + 1);
+    source = source.subspan(part.size());
+  }
 }
 
-Result<double> tcp_write_read_limit(std::span<const std::byte> source) {
+void CopyRing::read(uint32_t reader, std::span<std::byte> target) {
+  for (; !target.empty(); ++count_) {
+    const auto part = target.first(std::min<uint64_t>(kSlotBytes, target.size()));
+    wait_for(counters_->written, count_ + 1);
+    std::memcpy(part.data(), slot(count_), part.size());
+    advance(counters_->read[reader], count_ + 1);
+    target = target.subspan(part.size());
+  }
+}
+
+Result<Loopback> Loopback::make() {
   const os::SystemClock clock;
+  Loopback loopback;
   CHANGEOVER_TRY_ASSIGN(const os::Fd listener, os::listen_tcp("127.0.0.1", 0));
   CHANGEOVER_TRY_ASSIGN(const uint16_t port, os::local_port(listener));
-  CHANGEOVER_TRY_ASSIGN(const os::Fd writer, os::dial_tcp("127.0.0.1", port, clock,
-                                                          clock.now() + std::chrono::seconds(5)));
-  CHANGEOVER_TRY_ASSIGN(
-      const os::Fd reader,
-      os::accept_connection(listener, clock, clock.now() + std::chrono::seconds(5)));
-  return time_two_processes(
-      source.size(), 2,
-      [&](int) {
-        return os::send_all(writer, source, clock, clock.now() + kPassLimit, "the reader");
-      },
-      [&](int, std::span<std::byte> target) {
-        return os::receive_all(reader, target, clock, clock.now() + kPassLimit, "the writer");
-      });
+  CHANGEOVER_TRY_ASSIGN(loopback.writer_,
+                        os::dial_tcp("127.0.0.1", port, clock, clock.now() + kConnect));
+  CHANGEOVER_TRY_ASSIGN(loopback.reader_,
+                        os::accept_connection(listener, clock, clock.now() + kConnect));
+  for (const int fd : {loopback.writer_.get(), loopback.reader_.get()}) {
+    if (::fcntl(fd, F_SETFL, 0) != 0) {  // Blocking.
+      return os::os_error("fcntl", errno);
+    }
+  }
+  return loopback;
+}
+
+Status Loopback::write(std::span<const std::byte> source) const {
+  return write_all(writer_.get(), source.data(), source.size())
+             ? Status()
+             : Status(Code::kUnavailable, "the bare loopback connection broke");
+}
+
+Status Loopback::read(std::span<std::byte> target) const {
+  return read_all(reader_.get(), target.data(), target.size())
+             ? Status()
+             : Status(Code::kUnavailable, "the bare loopback connection broke");
 }
 
 }  // namespace changeover::bench

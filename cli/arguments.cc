@@ -257,19 +257,19 @@ void add_demo(CLI::App& app, DemoArguments& a, Parsed& parsed) {
 
 void add_bench(CLI::App& app, BenchArguments& a, Parsed& parsed) {
   CLI::App* command = app.add_subcommand(
-      "bench", "Whole updates of a 1.19 GB model, timed beside what the machine can do at best");
-  command->add_option("name", a.names, "shm_1to1_dense, tcp_1to1_dense (default: all)");
-  command->add_option("--rounds", a.rounds, "Steady updates after the first")
+      "bench", "Figures of whole updates, each beside the limit it is held to (docs/bench.md)");
+  command->add_option("--figure", a.figures, "Only this one; may be given again (default: all)")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
+  command->add_flag("--quick", a.quick, "Fewer rounds: all figures within a minute");
+  command->add_option("--rounds", a.rounds, "Steady updates per figure, after the first")
       ->type_name("N")
-      ->check(whole(1, 1000))
-      ->capture_default_str();
-  command->add_option("--mode", a.mode, "How bytes reach live memory")
-      ->type_name("MODE")
-      ->capture_default_str();
-  command->add_flag_callback(
-      "--no-digests", [&a] { a.digests = false; }, "Leave out the digests");
-  command->add_flag("--small", a.small,
-                    "A model of a few MB: to see that it runs, not for figures");
+      ->check(whole(1, 1000));
+  command->add_flag("--small", a.small, "Models of a few MB: to see that it runs, not for figures");
+  command
+      ->add_option("--html", a.html,
+                   "Also write a page that plots bandwidth by tensor size and by readers")
+      ->type_name("FILE");
   add_json(*command, a.json);
   command->final_callback([&] { parsed.command = a; });
 }

@@ -88,11 +88,11 @@ struct DemoArguments {
 };
 
 struct BenchArguments {
-  std::vector<std::string> names;  // Empty = all.
-  int32_t rounds = 5;
+  std::vector<std::string> figures;  // Empty = all.
+  int32_t rounds = 0;                // 0 = each figure's own number.
+  bool quick = false;
   bool small = false;
-  std::string mode = "journal";
-  bool digests = true;
+  std::string html;  // A page to write; empty = none.
   bool json = false;
 };
 

@@ -1,12 +1,14 @@
 // changeover bench: figures of whole updates beside their limits.
 #include "bench/bench.h"
 
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/bench_page.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/terminal.h"
@@ -16,26 +18,59 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json figure_json(const bench::Figure& figure) {
-  return {{"name", figure.name},
-          {"mode", mode_name(figure.mode)},
-          {"digests", figure.digests},
-          {"payload_bytes", figure.payload_bytes},
-          {"tensors", figure.tensors},
-          {"first_seconds", figure.first_seconds},
-          {"seconds", figure.seconds},
-          {"pause_seconds", figure.pause_seconds},
-          {"bytes_per_second", figure.bytes_per_second()},
-          {"limit", figure.limit},
-          {"limit_seconds", figure.limit_seconds},
-          {"limit_bytes_per_second", figure.limit_bytes_per_second()},
-          {"ratio", figure.bytes_per_second() / figure.limit_bytes_per_second()},
-          {"publisher_extra_bytes", figure.publisher_extra_bytes},
-          {"rank_extra_bytes", figure.rank_extra_bytes}};
+Json optional_json(const std::optional<double>& value) {
+  return value ? Json(*value) : Json(nullptr);
 }
 
-std::string rate_text(double bytes_per_second) {
-  return human_bytes(static_cast<uint64_t>(bytes_per_second)) + "/s";
+Json results_json(const std::vector<bench::Figure>& figures, const bench::Machine& machine) {
+  Json results = Json::array();
+  for (const bench::Figure& figure : figures) {
+    results.push_back({{"figure", figure.name},
+                       {"value", figure.value},
+                       {"unit", figure.unit},
+                       {"better", figure.higher_is_better ? "higher" : "lower"},
+                       {"limit", optional_json(figure.limit)},
+                       {"ratio", optional_json(figure.ratio())},
+                       {"repeats", figure.repeats}});
+  }
+  return {{"format", 1},
+          {"machine",
+           {{"processor", machine.processor},
+            {"cores", machine.cores},
+            {"memory_bytes", machine.memory_bytes},
+            {"kernel", machine.kernel}}},
+          {"results", std::move(results)}};
+}
+
+std::string target_text(const bench::Figure& figure) {
+  if (!figure.target) {
+    return "";
+  }
+  const std::string goal =
+      fmt::format("{} {}{}", figure.higher_is_better ? ">=" : "<=", *figure.target,
+                  figure.limit ? "" : " " + figure.unit);
+  return goal + (*figure.reached() ? "" : "  missed");
+}
+
+std::string table_text(const std::vector<bench::Figure>& figures) {
+  Table table({"figure", "median", "limit", "ratio", "to reach", "limit is"}, {1, 2, 3});
+  for (const bench::Figure& figure : figures) {
+    table.add({figure.name, bench_value_text(figure.value, figure.unit),
+               figure.limit ? bench_value_text(*figure.limit, figure.unit) : "",
+               figure.ratio() ? fmt::format("{:.2f}", *figure.ratio()) : "", target_text(figure),
+               figure.against});
+  }
+  return table.to_string();
+}
+
+Status write_page(const std::string& path, const std::vector<bench::Figure>& figures,
+                  const bench::Machine& machine, const bench::Options& options) {
+  auto sweeps = bench::sweep(options);
+  CHANGEOVER_TRY(sweeps.status());
+  std::ofstream file(path);
+  file << bench_page(machine, figures, *sweeps);
+  file.close();
+  return file ? Status() : Status(Code::kExhausted, "cannot write " + path);
 }
 
 }  // namespace
@@ -43,34 +78,31 @@ std::string rate_text(double bytes_per_second) {
 int run(const BenchArguments& arguments) {
   bench::Options options;
   options.rounds = arguments.rounds;
+  options.quick = arguments.quick;
   options.small = arguments.small;
-  options.digests = arguments.digests;
-  const auto mode = parse_mode(arguments.mode);
-  if (!mode.ok()) {
-    return fail_usage("--mode: " + mode.status().message());
+  if (is_terminal(stderr)) {
+    options.on_figure = [](std::string_view figure) {
+      fmt::print(stderr, "\r\033[Kmeasuring {}", figure);
+    };
   }
-  options.mode = *mode;
-  Json figures = Json::array();
-  Table table({"benchmark", "first", "steady", "limit", "ratio", "extra: publisher", "rank"},
-              {1, 2, 3, 4, 5, 6});
-  for (const std::string& name : arguments.names.empty() ? bench::names() : arguments.names) {
-    const auto figure = bench::run(name, options);
-    if (!figure.ok()) {
-      return fail(figure.status(), arguments.json);
-    }
-    figures.push_back(figure_json(*figure));
-    table.add({name, rate_text(static_cast<double>(figure->payload_bytes) / figure->first_seconds),
-               rate_text(figure->bytes_per_second()), rate_text(figure->limit_bytes_per_second()),
-               fmt::format("{:.2f}", figure->bytes_per_second() / figure->limit_bytes_per_second()),
-               human_bytes(figure->publisher_extra_bytes), human_bytes(figure->rank_extra_bytes)});
+  const auto figures = bench::run(arguments.figures, options);
+  const bench::Machine machine = bench::machine();
+  Status status = figures.status();
+  if (status.ok() && !arguments.html.empty()) {
+    status = write_page(arguments.html, *figures, machine, options);
+  }
+  if (options.on_figure) {
+    fmt::print(stderr, "\r\033[K");
+  }
+  if (!status.ok()) {
+    return fail(status, arguments.json);
   }
   if (arguments.json) {
-    fmt::print("{}\n", Json{{"format", 1}, {"figures", std::move(figures)}}.dump());
-    return kExitOk;
+    fmt::print("{}\n", results_json(*figures, machine).dump());
+  } else {
+    fmt::print("{}{}, {} cores; medians, limits measured in the same run\n", table_text(*figures),
+               machine.processor, machine.cores);
   }
-  fmt::print("{}mode {}, digests {}; medians of {} steady updates; limits in the same run\n",
-             table.to_string(), mode_name(options.mode), options.digests ? "on" : "off",
-             options.rounds);
   return kExitOk;
 }
 

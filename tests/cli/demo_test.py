@@ -59,17 +59,56 @@ class Demo(CommandTest):
 
 
 class Bench(CommandTest):
-    def test_every_figure_stands_beside_its_limit(self):
-        done = self.assert_ok("bench", "--small", "--rounds", "2", "--json")
-        self.assertEqual([f["name"] for f in done.json["figures"]],
-                         ["shm_1to1_dense", "tcp_1to1_dense"])
-        for figure in done.json["figures"]:
-            self.assertEqual(len(figure["seconds"]), 2)
-            self.assertGreater(figure["limit_bytes_per_second"], 0)
-            self.assertGreater(figure["bytes_per_second"], 0)
+    def bench(self, *arguments):
+        return self.assert_ok("bench", "--small", "--rounds", "2", *arguments)
 
-    def test_unknown_name(self):
-        self.assert_fails(3, "teleport", arguments=("bench", "--small", "teleport"))
+    def test_every_figure_has_its_form(self):
+        done = self.bench("--json").json
+        self.assertEqual(list(done), ["format", "machine", "results"])
+        self.assertEqual(done["format"], 1)
+        self.assertGreaterEqual(done["machine"]["cores"], 1)
+        by_name = {result["figure"]: result for result in done["results"]}
+        self.assertEqual(len(by_name), len(done["results"]))
+        for name, limited in (("shm_1to1_dense", True), ("shm_1to1_dense_digest", True),
+                              ("tcp_1to1_dense", True), ("shm_1to4_dense", True),
+                              ("per_tensor", False), ("moe_1to1", True),
+                              ("peak_extra_rank", True), ("vote_6_ranks", True),
+                              ("metadata_decode", False)):
+            result = by_name[name]
+            self.assertEqual(list(result), ["figure", "value", "unit", "better", "limit", "ratio",
+                                            "repeats"])
+            self.assertGreater(result["value"], 0, name)
+            self.assertIn(result["better"], ("higher", "lower"))
+            self.assertGreaterEqual(result["repeats"], 1)
+            if limited:
+                self.assertAlmostEqual(result["ratio"] * result["limit"], result["value"],
+                                       delta=result["value"] * 1e-6)
+            else:
+                self.assertIsNone(result["limit"])
+                self.assertIsNone(result["ratio"])
+        self.assertEqual(by_name["shm_1to1_dense_first"]["repeats"], 1)
+
+    def test_one_figure_with_its_first_update(self):
+        done = self.bench("--json", "--figure", "per_tensor")
+        self.assertEqual([r["figure"] for r in done.json["results"]],
+                         ["per_tensor", "per_tensor_first"])
+
+    def test_table_says_what_is_missed(self):
+        out = self.bench("--figure", "metadata_decode").out
+        self.assertIn(">= 300 MB/s", out)
+
+    def test_page_fetches_nothing(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            page = pathlib.Path(scratch, "bench.html")
+            self.bench("--figure", "per_tensor", "--html", str(page))
+            text = page.read_text()
+        self.assertEqual(text.count("<svg"), 2)
+        self.assertEqual(text.count("<polyline"), 4)
+        for outside in ("http:", "https:", "src=", "@import", "url("):
+            self.assertNotIn(outside, text)
+
+    def test_unknown_figure(self):
+        self.assert_fails(3, "teleport", arguments=("bench", "--small", "--figure", "teleport"))
 
 
 if __name__ == "__main__":
