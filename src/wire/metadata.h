@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <changeover/status.h>
@@ -21,8 +22,24 @@ Status encode_metadata(std::span<const TensorSpec> specs, std::string& out);
 // The same for entries with offsets of their own.
 Status encode_metadata(std::span<const Entry> entries, std::string& out);
 
-// Checks all of rule W7 before it returns anything; kCorrupt names the tensor and the rule.
-// Entries come in the order of the metadata. Unknown keys are ignored (rule W6).
+// Decodes frame after frame; memory is kept from one to the next. What senders write is read in one
+// pass, whatever else is right (key order, white space, escapes, keys of W6) by a strict JSON
+// reader.
+class MetadataDecoder {
+ public:
+  // Checks all of rule W7 before it returns anything; kCorrupt names the tensor and the rule.
+  // Entries come in the order of the metadata and are valid until the next call. Unknown keys are
+  // ignored (rule W6).
+  Result<std::span<const Entry>> decode(std::span<const std::byte> bytes, uint64_t payload_bytes);
+  // The entries of the last decode() that was ok, which go with their memory.
+  std::vector<Entry> take() { return std::exchange(entries_, {}); }
+
+ private:
+  std::vector<Entry> entries_;
+  std::vector<uint64_t> name_table_;
+};
+
+// One frame's alone.
 Result<std::vector<Entry>> decode_metadata(std::span<const std::byte> bytes,
                                            uint64_t payload_bytes);
 

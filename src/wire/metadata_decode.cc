@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "tensor/spec.h"
 #include "wire/metadata.h"
+#include "wire/metadata_canonical.h"
 
 namespace changeover::wire {
 
@@ -187,43 +188,54 @@ Status check_ranges(const std::vector<Entry>& entries, std::vector<uint32_t>& or
   return {};
 }
 
-}  // namespace
-
-Result<std::vector<Entry>> decode_metadata(std::span<const std::byte> bytes,
-                                           uint64_t payload_bytes) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+// Any JSON that says what metadata says; every message comes from here.
+Status read_strict(std::string_view text, uint64_t payload_bytes, std::vector<Entry>& entries) {
+  entries = {};
   Result<base::JsonDocument> document =
       base::JsonDocument::parse(text, {.bytes_max = kMetadataBytesMax});
   if (!document.ok()) {
-    return document.status().with_context("metadata");
+    return document.status();
   }
   const JsonValue root = document->root();
   if (!root.is(JsonKind::kArray)) {
-    return corrupt("metadata: it is " + std::string(base::json_kind_name(root.kind())) +
+    return corrupt("it is " + std::string(base::json_kind_name(root.kind())) +
                    ", it must be an array of tensors (W2)");
   }
   // A hostile array may have far more elements than tensors fit into its text: what is set aside
   // goes by the shortest text a tensor can have.
   constexpr size_t kEntryTextBytesMin = 48;
-  std::vector<Entry> entries;
-  entries.reserve(std::min(root.size(), bytes.size() / kEntryTextBytesMin + 1));
+  entries.reserve(std::min(root.size(), text.size() / kEntryTextBytesMin + 1));
   for (const JsonValue value : root.elements()) {
     Entry entry;
     if (const Status status = read_entry(value, payload_bytes, entry); !status.ok()) {
-      return status.with_context("metadata: entry " + std::to_string(entries.size()));
+      return status.with_context("entry " + std::to_string(entries.size()));
     }
     entries.push_back(std::move(entry));
   }
   std::vector<uint32_t> order(entries.size());
   std::iota(order.begin(), order.end(), 0u);
-  Status status = check_names(entries, order);
-  if (status.ok()) {
-    status = check_ranges(entries, order, payload_bytes);
+  CHANGEOVER_TRY(check_names(entries, order));
+  return check_ranges(entries, order, payload_bytes);
+}
+
+}  // namespace
+
+Result<std::span<const Entry>> MetadataDecoder::decode(std::span<const std::byte> bytes,
+                                                       uint64_t payload_bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (bytes.size() > kMetadataBytesMax ||
+      !read_canonical(text, payload_bytes, entries_, name_table_)) {
+    name_table_ = {};
+    CHANGEOVER_TRY(read_strict(text, payload_bytes, entries_).with_context("metadata"));
   }
-  if (!status.ok()) {
-    return status.with_context("metadata");
-  }
-  return entries;
+  return std::span<const Entry>(entries_);
+}
+
+Result<std::vector<Entry>> decode_metadata(std::span<const std::byte> bytes,
+                                           uint64_t payload_bytes) {
+  MetadataDecoder decoder;
+  CHANGEOVER_TRY(decoder.decode(bytes, payload_bytes).status());
+  return decoder.take();
 }
 
 }  // namespace changeover::wire

@@ -1,4 +1,8 @@
-// Metadata that decodes must encode to metadata that decodes to the same.
+// Metadata that decodes must encode to metadata that decodes to the same, and the reader of what is
+// written canonically must agree with the strict one, to which a blank in front sends a text.
+#include <cstring>
+#include <vector>
+
 #include "wire/metadata.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -10,6 +14,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const uint64_t payload_bytes = data[0] | data[1] << 8;
   const auto entries =
       decode_metadata({reinterpret_cast<const std::byte*>(data) + 2, size - 2}, payload_bytes);
+  std::vector<std::byte> spaced(size - 1, std::byte{' '});
+  std::memcpy(spaced.data() + 1, data + 2, size - 2);
+  const auto strict = decode_metadata(spaced, payload_bytes);
+  if (strict.ok() != entries.ok() || (strict.ok() && *strict != *entries)) {
+    __builtin_trap();
+  }
   if (!entries.ok()) {
     if (entries.status().message().empty()) {
       __builtin_trap();
