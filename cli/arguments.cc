@@ -41,7 +41,15 @@ CLI::Validator whole(int64_t min, int64_t max) {
 }
 
 CLI::Validator seconds() {
-  return CLI::Validator(CLI::Range(0.0, 1e6)).description("");
+  return CLI::Validator(
+      [](std::string& text) {
+        const char* end = text.data() + text.size();
+        double value = 0;
+        const auto [stop, error] = std::from_chars(text.data(), end, value);
+        const bool good = error == std::errc() && stop == end && value >= 0 && value <= 1e6;
+        return good ? std::string() : fmt::format("'{}' is not a number from 0 to 1000000", text);
+      },
+      "");
 }
 
 void add_json(CLI::App& command, bool& json) {
@@ -91,7 +99,7 @@ void add_plan(CLI::App& command, PlanArguments& plan, const char* rank_option) {
       ->type_name("NAME=DTYPE");
   command.add_option("--vocab-multiple", plan.vocab_multiple, "Pad the vocabulary to a multiple")
       ->type_name("N")
-      ->check(whole(1, int64_t{1} << 32))
+      ->check(whole(1, int64_t{1} << 20))
       ->capture_default_str();
   command
       .add_option("--model-file", plan.model_file,

@@ -10,6 +10,7 @@
 
 #include "cli/bench_page.h"
 #include "cli/commands.h"
+#include "cli/emit.h"
 #include "cli/exit_code.h"
 #include "cli/terminal.h"
 
@@ -82,7 +83,7 @@ int run(const BenchArguments& arguments) {
   options.small = arguments.small;
   if (is_terminal(stderr)) {
     options.on_figure = [](std::string_view figure) {
-      fmt::print(stderr, "\r\033[Kmeasuring {}", figure);
+      emit(stderr, "\r\033[Kmeasuring {}", figure);
     };
   }
   const auto figures = bench::run(arguments.figures, options);
@@ -92,16 +93,16 @@ int run(const BenchArguments& arguments) {
     status = write_page(arguments.html, *figures, machine, options);
   }
   if (options.on_figure) {
-    fmt::print(stderr, "\r\033[K");
+    emit(stderr, "\r\033[K");
   }
   if (!status.ok()) {
     return fail(status, arguments.json);
   }
   if (arguments.json) {
-    fmt::print("{}\n", results_json(*figures, machine).dump());
+    emit("{}\n", results_json(*figures, machine).dump());
   } else {
-    fmt::print("{}{}, {} cores; medians, limits measured in the same run\n", table_text(*figures),
-               machine.processor, machine.cores);
+    emit("{}{}, {} cores; medians, limits measured in the same run\n", table_text(*figures),
+         machine.processor, machine.cores);
   }
   return kExitOk;
 }

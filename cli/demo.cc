@@ -23,6 +23,7 @@
 #include "cli/demo_fleet.h"
 #include "cli/demo_screen.h"
 #include "cli/demo_trainer.h"
+#include "cli/emit.h"
 #include "cli/exit_code.h"
 #include "cli/terminal.h"
 
@@ -342,9 +343,13 @@ int run(const DemoArguments& arguments) {
   for (const int ending : {SIGINT, SIGTERM}) {
     std::signal(ending, [](int) { interrupted = 1; });
   }
-  std::string folder = (std::filesystem::temp_directory_path() / "changeover-demo-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) {
-    return fail({Code::kExhausted, "cannot make a folder in the temporary directory"},
+  // The demo's ranks and trainer are its own: a secret meant for others would part them.
+  unsetenv("CHANGEOVER_TOKEN");
+  std::error_code no_folder;
+  std::string folder =
+      (std::filesystem::temp_directory_path(no_folder) / "changeover-demo-XXXXXX").string();
+  if (no_folder || mkdtemp(folder.data()) == nullptr) {
+    return fail({Code::kExhausted, "cannot make a folder in the temporary directory (TMPDIR)"},
                 arguments.json);
   }
   int code = kExitOk;
@@ -356,14 +361,14 @@ int run(const DemoArguments& arguments) {
     } else if (!status.ok()) {
       code = fail(status.with_context("demo"), arguments.json);
     } else {
-      fmt::print("{}\n", arguments.json ? demo.json() : demo.summary());
+      emit("{}\n", arguments.json ? demo.json() : demo.summary());
     }
   }
   std::error_code error;
   if (code == kExitOk || code == kExitInterrupted) {
     std::filesystem::remove_all(folder, error);
   } else {
-    fmt::print(stderr, "what each rank said is kept in {}\n", folder);
+    emit(stderr, "what each rank said is kept in {}\n", folder);
   }
   return code;
 }

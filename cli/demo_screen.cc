@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include "cli/emit.h"
 #include "cli/terminal.h"
 
 namespace changeover::cli {
@@ -20,7 +21,7 @@ Screen::~Screen() {
 
 void Screen::wipe() {
   if (lines_ > 0) {
-    fmt::print("\x1b[{}A\x1b[J", lines_);
+    emit("\x1b[{}A\x1b[J", lines_);
     std::fflush(stdout);
     lines_ = 0;
   }
@@ -32,8 +33,7 @@ void Screen::say(const std::string& line) {
   }
   wipe();
   const std::chrono::duration<double> age = std::chrono::steady_clock::now() - start_;
-  fmt::print("{} {}\n", coloured(fmt::format("{:5.1f} s", age.count()), Colour::kDim, stdout),
-             line);
+  emit("{} {}\n", coloured(fmt::format("{:5.1f} s", age.count()), Colour::kDim, stdout), line);
   std::fflush(stdout);
 }
 
@@ -45,7 +45,7 @@ void Screen::draw(const Fleet& fleet, const std::string& progress, bool now) {
   last_ = time;
   const std::string text = "\n" + fleet_text(fleet.views()) + progress + "\n";
   wipe();
-  fmt::print("{}", text);
+  emit("{}", text);
   std::fflush(stdout);
   lines_ = static_cast<int>(std::count(text.begin(), text.end(), '\n'));
 }

@@ -16,6 +16,8 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include "cli/emit.h"
+
 namespace changeover::cli {
 namespace {
 
@@ -70,7 +72,7 @@ class Trainer {
   }
 
   void say(const std::string& line) {
-    fmt::print(out_, "{}\n", line);
+    emit(out_, "{}\n", line);
     std::fflush(out_);
   }
 

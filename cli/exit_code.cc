@@ -5,6 +5,9 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/emit.h"
+#include "cli/terminal.h"
+
 namespace changeover::cli {
 
 int exit_code(Code code) {
@@ -29,20 +32,20 @@ int exit_code(Code code) {
 }
 
 int fail(const Status& status, bool json) {
-  fmt::print(stderr, "changeover: {}\n",
-             status.message().empty() ? status.to_string() : status.message());
+  emit(stderr, "changeover: {}\n",
+       printable(status.message().empty() ? status.to_string() : status.message()));
   if (json) {
     const nlohmann::ordered_json text = {{"format", 1},
                                          {"ok", false},
                                          {"code", code_name(status.code())},
                                          {"error", status.message()}};
-    fmt::print("{}\n", text.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    emit("{}\n", text.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   }
   return exit_code(status.code());
 }
 
 int fail_usage(std::string_view message) {
-  fmt::print(stderr, "changeover: {}\n", message);
+  emit(stderr, "changeover: {}\n", printable(message));
   return kExitUsage;
 }
 

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "cli/commands.h"
+#include "cli/emit.h"
 #include "cli/exit_code.h"
 #include "cli/terminal.h"
 
@@ -112,11 +113,11 @@ void print_stream(const StreamReport& report) {
                std::to_string(frame.payload_bytes),
                frame.tensors.empty() ? "-" : printable(frame.tensors.front().spec.name)});
   }
-  fmt::print("{}", table.to_string());
-  fmt::print("{} frames, {} tensors, {} of payload; {}\n", report.frames.size(), tensors,
-             human_bytes(payload),
-             report.end_version ? fmt::format("END of version {}", *report.end_version)
-                                : std::string("no END"));
+  emit("{}", table.to_string());
+  emit("{} frames, {} tensors, {} of payload; {}\n", report.frames.size(), tensors,
+       human_bytes(payload),
+       report.end_version ? fmt::format("END of version {}", *report.end_version)
+                          : std::string("no END"));
 }
 
 int inspect_recording(const std::string& path, bool json) {
@@ -126,7 +127,7 @@ int inspect_recording(const std::string& path, bool json) {
   }
   const StreamReport report = inspect_stream((*file)->bytes());
   if (json) {
-    fmt::print("{}\n", dump(stream_json(report)));
+    emit("{}\n", dump(stream_json(report)));
   } else {
     print_stream(report);
   }
@@ -156,19 +157,19 @@ int inspect_checkpoint(const std::string& path, bool json) {
     }
   }
   if (json) {
-    fmt::print("{}\n", dump({{"format", 1},
-                             {"tensors", std::move(tensors)},
-                             {"metadata", (*checkpoint)->metadata()},
-                             {"nbytes", total},
-                             {"ok", true},
-                             {"error", nullptr}}));
+    emit("{}\n", dump({{"format", 1},
+                       {"tensors", std::move(tensors)},
+                       {"metadata", (*checkpoint)->metadata()},
+                       {"nbytes", total},
+                       {"ok", true},
+                       {"error", nullptr}}));
     return kExitOk;
   }
-  fmt::print("{}", table.to_string());
+  emit("{}", table.to_string());
   for (const auto& [key, value] : (*checkpoint)->metadata()) {
-    fmt::print("metadata {} = {}\n", printable(key), printable(value));
+    emit("metadata {} = {}\n", printable(key), printable(value));
   }
-  fmt::print("{} tensors, {}\n", (*checkpoint)->specs().size(), human_bytes(total));
+  emit("{} tensors, {}\n", (*checkpoint)->specs().size(), human_bytes(total));
   return kExitOk;
 }
 

@@ -1,6 +1,4 @@
 // changeover plan: one rank's load plan, or the proof of a plan that an engine wrote.
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -11,7 +9,9 @@
 #include <fmt/core.h>
 
 #include "cli/commands.h"
+#include "cli/emit.h"
 #include "cli/exit_code.h"
+#include "cli/input_file.h"
 #include "cli/plan_options.h"
 #include "cli/plan_text.h"
 #include "cli/terminal.h"
@@ -29,21 +29,17 @@ int list_model_files(bool json) {
         {info.architecture, info.parse_only ? "described only, cannot be planned yet" : "yes"});
   }
   if (json) {
-    fmt::print(R"({{"format":1,"architectures":[{}]}})"
-               "\n",
-               rows);
+    emit(R"({{"format":1,"architectures":[{}]}})"
+         "\n",
+         rows);
   } else {
-    fmt::print("{}", table.to_string());
+    emit("{}", table.to_string());
   }
   return kExitOk;
 }
 
 Result<LoadPlan> read_plan(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    return Status(Code::kInvalidArgument, fmt::format("{}: cannot be read", path));
-  }
-  const std::string text(std::istreambuf_iterator<char>(in), {});
+  CHANGEOVER_TRY_ASSIGN(const std::string text, read_input_file(path));
   auto plan = parse_load_plan(text);
   if (!plan.ok()) {
     return plan.status().with_context(path);
@@ -65,21 +61,20 @@ void print_plan(const LoadPlan& plan) {
     table.add({printable(spec.name), std::string(dtype_name(spec.dtype)), shape_text(spec.shape),
                filled_from(plan, i, pieces[i])});
   }
-  fmt::print("{}", table.to_string());
+  emit("{}", table.to_string());
   for (const std::string& name : folded(plan.ignorable)) {
-    fmt::print("may be received and dropped: {}\n", printable(name));
+    emit("may be received and dropped: {}\n", printable(name));
   }
-  fmt::print("{}, rank {} of {}: {} parameters, {}, from {} tensors in {} pieces\n",
-             plan.architecture.empty() ? "plan" : plan.architecture, plan.tp_rank, plan.tp_size,
-             plan.parameters.size(), human_bytes(bytes), plan.sources.size(), plan.pieces.size());
+  emit("{}, rank {} of {}: {} parameters, {}, from {} tensors in {} pieces\n",
+       plan.architecture.empty() ? "plan" : plan.architecture, plan.tp_rank, plan.tp_size,
+       plan.parameters.size(), human_bytes(bytes), plan.sources.size(), plan.pieces.size());
   const ExpertShare& experts = plan.experts;
   if (experts.ep_size > 1 || experts.tp_size != plan.tp_size) {
-    fmt::print("experts: those of group {} of {}, each cut over {} rank{}, share {}\n",
-               experts.ep_rank, experts.ep_size, experts.tp_size, experts.tp_size == 1 ? "" : "s",
-               experts.tp_rank);
+    emit("experts: those of group {} of {}, each cut over {} rank{}, share {}\n", experts.ep_rank,
+         experts.ep_size, experts.tp_size, experts.tp_size == 1 ? "" : "s", experts.tp_rank);
   }
-  fmt::print("proved: the pieces fill every parameter exactly once; digest {}\n",
-             load_plan_digest(plan).to_text());
+  emit("proved: the pieces fill every parameter exactly once; digest {}\n",
+       load_plan_digest(plan).to_text());
 }
 
 }  // namespace
@@ -98,7 +93,7 @@ int run(const ShowPlanArguments& arguments) {
     return fail(plan.status(), arguments.json);
   }
   if (arguments.json) {
-    fmt::print("{}\n", load_plan_to_json(*plan));
+    emit("{}\n", load_plan_to_json(*plan));
   } else {
     print_plan(*plan);
   }

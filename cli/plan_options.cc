@@ -1,10 +1,10 @@
 #include "cli/plan_options.h"
 
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include <fmt/core.h>
+
+#include "cli/input_file.h"
 
 namespace changeover::cli {
 namespace {
@@ -22,14 +22,11 @@ Result<ExpertPlacement> placement_of(const PlanArguments& arguments) {
                   "--redundant-experts goes with contiguous and round_robin; a table says itself "
                   "which experts stand in it several times");
   }
-  std::ifstream in(arguments.placement, std::ios::binary);
-  if (!in) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("--expert-placement {}: neither contiguous nor round_robin, nor a "
-                              "file that can be read",
-                              arguments.placement));
+  auto text = read_input_file(arguments.placement);
+  if (!text.ok()) {
+    return text.status().with_context("--expert-placement, neither contiguous nor round_robin");
   }
-  auto table = parse_expert_placement(std::string(std::istreambuf_iterator<char>(in), {}));
+  auto table = parse_expert_placement(*text);
   return table.ok() ? std::move(table) : table.status().with_context(arguments.placement);
 }
 

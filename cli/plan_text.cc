@@ -38,7 +38,16 @@ Hole hole_in(const std::string& name, int skip) {
   }
 }
 
-// "5", "{0..63}", "{0..126..2}", "{0,2,1,3}": as a shell spells them.
+// "5", "{0,1}", "{0..63}", "{0..126..2}": as a shell spells them.
+std::string range_text(int64_t first, int64_t step, int64_t count) {
+  const int64_t last = first + (count - 1) * step;
+  if (count < 3) {
+    return count == 1 ? std::to_string(first) : fmt::format("{{{},{}}}", first, last);
+  }
+  return fmt::format("{{{}..{}{}}}", first, last, step == 1 ? "" : fmt::format("..{}", step));
+}
+
+// The same, and "{0,2,1,3}" where the steps differ.
 std::string numbers_text(const std::vector<int64_t>& numbers) {
   if (numbers.size() == 1) {
     return std::to_string(numbers[0]);
@@ -49,8 +58,7 @@ std::string numbers_text(const std::vector<int64_t>& numbers) {
     even = even && numbers[i] - numbers[i - 1] == step;
   }
   if (even) {
-    return fmt::format("{{{}..{}{}}}", numbers.front(), numbers.back(),
-                       step == 1 ? "" : fmt::format("..{}", step));
+    return range_text(numbers.front(), step, static_cast<int64_t>(numbers.size()));
   }
   std::string text;
   for (const int64_t number : numbers) {
@@ -62,7 +70,8 @@ std::string numbers_text(const std::vector<int64_t>& numbers) {
 // Of a source that holds all experts: which of them a piece takes.
 std::string experts_taken(const Source& source, const View& view) {
   const auto& shape = source.spec.shape;
-  if (shape.size() != 3 || shape[1] * shape[2] == 0) {
+  const bool experts = source.spec.name.find("expert") != std::string::npos;
+  if (!experts || shape.size() != 3 || shape[1] * shape[2] == 0 || view.dims.empty()) {
     return "";
   }
   const int64_t expert = shape[1] * shape[2];
@@ -72,11 +81,8 @@ std::string experts_taken(const Source& source, const View& view) {
     elements *= dim.extent;
   }
   const int64_t count = apart ? view.dims[0].extent : std::max<int64_t>(elements / expert, 1);
-  std::vector<int64_t> taken;
-  for (int64_t i = 0; i < count; ++i) {
-    taken.push_back(view.offset / expert + i * (apart ? view.dims[0].stride / expert : 1));
-  }
-  return fmt::format("[{}]", numbers_text(taken));
+  return fmt::format(
+      "[{}]", range_text(view.offset / expert, apart ? view.dims[0].stride / expert : 1, count));
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // changeover publish: a checkpoint (or a recording) to ranks, or into a recording.
 #include <chrono>
 #include <csignal>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,7 +16,9 @@
 #include <unistd.h>
 
 #include "cli/commands.h"
+#include "cli/emit.h"
 #include "cli/exit_code.h"
+#include "cli/input_file.h"
 #include "cli/report_text.h"
 #include "cli/terminal.h"
 #include "cli/token.h"
@@ -27,11 +27,8 @@ namespace changeover::cli {
 namespace {
 
 Result<std::vector<std::string>> read_order(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    return Status(Code::kInvalidArgument, fmt::format("{}: cannot be read", path));
-  }
-  const auto json = nlohmann::json::parse(in, nullptr, false);
+  CHANGEOVER_TRY_ASSIGN(const std::string text, read_input_file(path));
+  const auto json = nlohmann::json::parse(text, nullptr, false);
   bool good = json.is_array();
   std::vector<std::string> names;
   for (const auto& name : good ? json : nlohmann::json::array()) {
@@ -76,8 +73,8 @@ Result<UpdateReport> send(const PublishArguments& arguments, const PublishOption
   CHANGEOVER_TRY_ASSIGN(publisher_options.token, read_token(arguments.token_file));
   CHANGEOVER_TRY_ASSIGN(const auto publisher, Publisher::open(std::move(publisher_options)));
   if (!arguments.json) {
-    fmt::print(stderr, "listening on {}, waiting for {} rank{}\n",
-               publisher->endpoint().to_string(), arguments.ranks, arguments.ranks == 1 ? "" : "s");
+    emit(stderr, "listening on {}, waiting for {} rank{}\n", publisher->endpoint().to_string(),
+         arguments.ranks, arguments.ranks == 1 ? "" : "s");
   }
   CHANGEOVER_TRY(publisher->wait_for_ranks(arguments.ranks, options.ranks_timeout));
   return publisher->publish(source, options);
@@ -87,7 +84,7 @@ int finish(const Result<UpdateReport>& report, const PublishArguments& arguments
   if (!report.ok()) {
     return fail(report.status(), arguments.json);
   }
-  fmt::print("{}", arguments.json ? update_report_to_json(*report) + "\n" : report_text(*report));
+  emit("{}", arguments.json ? update_report_to_json(*report) + "\n" : report_text(*report));
   if (report->status.ok()) {
     return kExitOk;
   }

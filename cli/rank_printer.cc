@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/emit.h"
 #include "cli/report_text.h"
 #include "cli/terminal.h"
 
@@ -90,8 +91,7 @@ void RankPrinter::print(const std::string& text, const RankStatus& status,
                         const StepStatus& steps) const {
   const std::chrono::duration<double> age = std::chrono::steady_clock::now() - start_;
   if (!json_) {
-    fmt::print("{:7.1f} s  {}  {} ({} steps)\n", age.count(), status.rank.to_text(), text,
-               steps.run);
+    emit("{:7.1f} s  {}  {} ({} steps)\n", age.count(), status.rank.to_text(), text, steps.run);
   } else {
     nlohmann::ordered_json json = {{"format", 1},
                                    {"seconds", age.count()},
@@ -113,7 +113,7 @@ void RankPrinter::print(const std::string& text, const RankStatus& status,
       json["epoch"] = status.version->epoch;
       json["version"] = status.version->version;
     }
-    fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    emit("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   }
   std::fflush(stdout);
 }

@@ -67,6 +67,10 @@ int run(const ReceiveArguments& arguments) {
   if (!from.ok()) {
     return fail_usage("--from: " + from.status().message());
   }
+  if (from->kind == Endpoint::Kind::kUnix) {
+    return fail_usage("--from " + arguments.from +
+                      ": no publisher listens there; weights come by shm:, tcp: or file:");
+  }
   const auto mode = parse_mode(arguments.mode);
   if (!mode.ok()) {
     return fail_usage("--mode: " + mode.status().message());

@@ -7,6 +7,8 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include "cli/emit.h"
+
 namespace changeover::cli {
 
 bool is_terminal(std::FILE* file) {
@@ -48,9 +50,15 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 std::string printable(std::string_view text) {
   std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {  // U+0080 to U+009F: controls as well.
+      out += fmt::format("\\u{:04x}", next);
+      ++i;
+    } else {
+      out += byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, text[i]);
+    }
   }
   return out;
 }
@@ -111,7 +119,7 @@ ProgressBar::ProgressBar(std::string label)
 
 void ProgressBar::clear() {
   if (drawn_) {
-    fmt::print(stderr, "\r\x1b[K");
+    emit(stderr, "\r\x1b[K");
     drawn_ = false;
   }
 }
@@ -127,9 +135,8 @@ void ProgressBar::update(uint64_t done, uint64_t total) {
   const size_t filled = std::min<uint64_t>(kCells, done * kCells / total);
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const auto rate = static_cast<uint64_t>(seconds > 0 ? static_cast<double>(done) / seconds : 0);
-  fmt::print(stderr, "\r{} [{}{}] {} of {}, {}/s\x1b[K", label_, std::string(filled, '#'),
-             std::string(kCells - filled, '.'), human_bytes(done), human_bytes(total),
-             human_bytes(rate));
+  emit(stderr, "\r{} [{}{}] {} of {}, {}/s\x1b[K", label_, std::string(filled, '#'),
+       std::string(kCells - filled, '.'), human_bytes(done), human_bytes(total), human_bytes(rate));
   std::fflush(stderr);
 }
 

@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 
 #include "cli/commands.h"
+#include "cli/emit.h"
 #include "cli/exit_code.h"
 #include "cli/plan_options.h"
 #include "cli/terminal.h"
@@ -24,9 +25,9 @@ std::string version_text(const VerifyReport& report) {
 
 void print_report(const VerifyReport& report, const std::string& model) {
   if (report.same()) {
-    fmt::print("{} {}{}: {} parameters, byte for byte those of a cold load of {}\n",
-               coloured("same", Colour::kGreen, stdout), printable(report.subject),
-               version_text(report), report.parameters_compared, model);
+    emit("{} {}{}: {} parameters, byte for byte those of a cold load of {}\n",
+         coloured("same", Colour::kGreen, stdout), printable(report.subject), version_text(report),
+         report.parameters_compared, model);
   } else {
     Table table({"parameter", "held", "expected", "detail"});
     const size_t shown = std::min(report.differences.size(), kRowsMax);
@@ -37,14 +38,13 @@ void print_report(const VerifyReport& report, const std::string& model) {
                  printable(difference.detail)});
     }
     const size_t hidden = report.differences.size() - shown;
-    fmt::print("{}{}{} {}{}: {} of {} parameters are not those of a cold load of {}\n",
-               table.to_string(),
-               hidden == 0 ? "" : fmt::format("and {} more (--json lists all)\n", hidden),
-               coloured("differs", Colour::kRed, stdout), printable(report.subject),
-               version_text(report), report.differences.size(), report.parameters_compared, model);
+    emit("{}{}{} {}{}: {} of {} parameters are not those of a cold load of {}\n", table.to_string(),
+         hidden == 0 ? "" : fmt::format("and {} more (--json lists all)\n", hidden),
+         coloured("differs", Colour::kRed, stdout), printable(report.subject), version_text(report),
+         report.differences.size(), report.parameters_compared, model);
   }
   if (report.fenced) {
-    fmt::print("the rank does not serve: {}\n", printable(report.fence_reason));
+    emit("the rank does not serve: {}\n", printable(report.fence_reason));
   }
 }
 
@@ -64,7 +64,7 @@ int run(const VerifyArguments& arguments) {
     return fail(report.status(), arguments.json);
   }
   if (arguments.json) {
-    fmt::print("{}\n", verify_report_to_json(*report));
+    emit("{}\n", verify_report_to_json(*report));
   } else {
     print_report(*report, arguments.model);
   }

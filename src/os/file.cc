@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -51,6 +52,16 @@ Status no_room(const std::string& path, const Fd& fd, uint64_t needed_bytes, int
 }  // namespace
 
 Result<std::unique_ptr<AtomicFile>> AtomicFile::create(const std::string& path) {
+  struct stat at {};
+  if (::lstat(path.c_str(), &at) == 0 && !S_ISREG(at.st_mode)) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("{}: is {}, and would be replaced by a file: name a new one or a "
+                              "regular file",
+                              path,
+                              S_ISLNK(at.st_mode)   ? "a symbolic link"
+                              : S_ISDIR(at.st_mode) ? "a folder"
+                                                    : "a device, pipe or socket"));
+  }
   std::array<std::byte, 8> random{};
   CHANGEOVER_TRY(fill_random(random));
   std::string temporary = path + ".partial-";

@@ -259,7 +259,14 @@ Result<std::unique_ptr<ReferenceRank>> ReferenceRank::open(ReferenceRankOptions 
   CHANGEOVER_TRY(place_rank({own.engine_size / options.dp_size, options.dp_size, options.ep_size},
                             own.rank, options.plan));
   if (!options.plan.model_file.empty()) {  // `verify` may run in another folder.
-    options.plan.model_file = std::filesystem::absolute(options.plan.model_file);
+    std::error_code error;
+    const auto absolute = std::filesystem::absolute(options.plan.model_file, error);
+    if (error) {
+      return Status(Code::kInvalidArgument,
+                    fmt::format("{}: its folder cannot be named: {}",
+                                options.plan.model_file.string(), error.message()));
+    }
+    options.plan.model_file = absolute;
   }
   reference::RankParts parts;
   CHANGEOVER_TRY_ASSIGN(parts.plan, make_load_plan(options.model, options.plan));

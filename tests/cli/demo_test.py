@@ -15,7 +15,7 @@ class Demo(CommandTest):
         scratch = self.folder / "tmp"
         scratch.mkdir()
         done = self.run_command("demo", "--model", "model", "--tp", "2", "--json", *more,
-                                env={"TMPDIR": str(scratch)})
+                                env={"TMPDIR": str(scratch), "CHANGEOVER_TOKEN": "of others"})
         self.assertEqual(done.code, 0, done.out + done.err)
         self.assertEqual(os.listdir(scratch), [])
         return done.json

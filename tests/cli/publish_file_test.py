@@ -31,6 +31,15 @@ class PublishFile(CommandTest):
         self.assert_ok(*self.publish())
         self.assertEqual(self.names(), [["b", "a", "s", "c"]])
 
+    def test_what_is_no_file_is_not_replaced_by_one(self):
+        os.mkfifo(self.folder / "pipe")
+        os.symlink("m.safetensors", self.folder / "link")
+        for name, what in (("pipe", "pipe"), ("link", "symbolic link"), (".", "folder")):
+            self.assert_fails(3, what, arguments=self.publish(to=name))
+        self.assertTrue((self.folder / "pipe").is_fifo())
+        self.assertTrue((self.folder / "link").is_symlink())
+        self.assertEqual((self.folder / "m.safetensors").read_bytes(), safetensors(TENSORS))
+
     def test_w3_payload_is_the_tensors_bytes_back_to_back(self):
         tensors = {"odd": ("U8", [3]), "w": ("BF16", [2, 3])}
         self.write("m.safetensors", safetensors(tensors))
