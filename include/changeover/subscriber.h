@@ -123,6 +123,21 @@ class Subscriber {
   };
   // `version` none = "unknown": reloads that name none count as one and leave a warning.
   virtual Result<std::unique_ptr<Reload>> begin_reload(std::optional<VersionStamp> version) = 0;
+
+  // Experts, or whatever the plan places, are about to move between slots of the live parameters
+  // (rule T15). While a Move lives no update begins here: a begin is refused with `what`.
+  // kRefused while an update is open or another Move lives.
+  class Move {
+   public:
+    // Unfinished: nothing has moved, the plan stands.
+    virtual ~Move() = default;
+    // The parameters now lie as `plan` says: the same ones, by a plan of a higher generation, which
+    // the next updates follow; the rank tells the publisher so. Every rank of the engine does it:
+    // until then the engine takes part in no update. Not ok: the move is still in flight.
+    virtual Status finish(LoadPlan plan) = 0;
+  };
+  // The Move must not outlive the subscriber. Any thread.
+  virtual Result<std::unique_ptr<Move>> begin_move(std::string what) = 0;
 };
 
 }  // namespace changeover

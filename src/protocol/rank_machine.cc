@@ -187,6 +187,9 @@ update::BeginOutcome RankMachine::try_begin(const Begin& begin, Instant now) {
   if (Status status = check_begin(begin); !status.ok()) {
     return {update::BeginKind::kRefused, status};
   }
+  if (Status status = options_.may_begin ? options_.may_begin() : Status(); !status.ok()) {
+    return {update::BeginKind::kRefused, status};
+  }
   if (transaction_.prepared() && begin.id.coordinator != id_.coordinator &&
       begin.version >= transaction_.target()) {
     // Rule V5: whoever could have told us the decision is gone. What was only prepared is undone;

@@ -35,6 +35,9 @@ struct RankMachineOptions {
   std::string cache_policy = "none";
   // `staged`: the fence waits for an AtBoundary; else it rises as soon as it can.
   bool engine_picks_boundary = false;
+  // Not ok while something goes on here that no update may overlap with (experts that move between
+  // slots, rule T15): a begin is refused with it. Empty = nothing ever does.
+  std::function<Status()> may_begin;
   // Runs once per commit, before steps are let in (rule T12); its text goes into the report.
   std::function<std::string()> on_commit;
 };
@@ -117,6 +120,12 @@ class RankMachine {
   std::optional<Action> poll();
   // When to send Tick at the latest; never() if nothing is waited for.
   Instant deadline() const;
+
+  // The load plan is another one from now on: the next hello says so. Idle only.
+  void set_plan(const Digest& digest, uint64_t generation) {
+    options_.hello.plan_digest = digest;
+    options_.hello.plan_generation = generation;
+  }
 
   Phase phase() const { return phase_; }
   const UpdateId& update() const { return id_; }  // the open one, or the last

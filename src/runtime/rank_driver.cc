@@ -54,6 +54,7 @@ protocol::RankMachineOptions machine_options(const RankDriver::Parts& parts,
   out.hello.host = host_name();
   out.hello.pid = getpid();
   out.deadlines = options.deadlines;
+  out.may_begin = parts.may_begin;
   out.cache_policy = options.cache_policy;
   out.engine_picks_boundary = options.engine_picks_boundary;
   if (options.on_commit) {
@@ -128,6 +129,9 @@ void RankDriver::wait(Instant until) {
 }
 
 Result<std::optional<RankReport>> RankDriver::turn() {
+  if (plan_is_new_.exchange(false)) {  // Before anything that came for a rank of the old one.
+    say_hello_again();
+  }
   while (auto event = inbox_.take()) {
     handle(*std::move(event));
   }
@@ -322,6 +326,19 @@ void RankDriver::drop_road() {
 void RankDriver::redial(const Status& why) {
   log("leaving the publisher: " + why.to_string());
   last_error_ = why;
+  peer_ = 0;
+  feed(protocol::RankMachine::Disconnected{why});
+  drop_road();
+  dialer_.close(true);
+}
+
+void RankDriver::say_hello_again() {
+  machine_.set_plan(load_plan_digest(parts_.plan), parts_.plan.generation);
+  if (peer_ == 0) {
+    return;
+  }
+  const Status why(Code::kUnavailable, "the engine's layout moved: this rank says hello again");
+  log(why.message());
   peer_ = 0;
   feed(protocol::RankMachine::Disconnected{why});
   drop_road();

@@ -34,6 +34,7 @@ class RankDriver {
     const os::Clock& clock;
     WaitingFence& fence;
     update::Transaction& transaction;
+    std::function<Status()> may_begin;
   };
   RankDriver(const Parts& parts, const Incarnation& incarnation);
   ~RankDriver();
@@ -70,6 +71,11 @@ class RankDriver {
 
   RankStatus status() const;
   std::optional<RankReport> last_report() const;
+  // The plan is a new one: a wait() and turn() to come says hello again with it.
+  void replan() {
+    plan_is_new_ = true;
+    inbox_.wake();
+  }
   // After the transaction was changed from outside (a reload).
   void refresh() { publish_status(); }
 
@@ -81,6 +87,7 @@ class RankDriver {
   void pump();
   void take_run(const protocol::StreamReceiver::Want& want);
   void end_stream();
+  void say_hello_again();
   void drop_road();
   void redial(const Status& why);
   void show_progress();
@@ -110,7 +117,8 @@ class RankDriver {
   Instant quiet_since_;
   Instant progress_due_;
   std::optional<RankReport> ended_;
-  Status refused_;       // The publisher refused this rank; told once.
+  Status refused_;  // The publisher refused this rank; told once.
+  std::atomic<bool> plan_is_new_{false};
   bool dialing_ = true;  // False once it was refused for good.
   Instant reconnect_at_ = Instant::never();
 

@@ -82,12 +82,17 @@ class SubscriberImpl final : public Subscriber {
   RankStatus status() const override;
   std::optional<RankReport> last_report() const override;
   Result<std::unique_ptr<Reload>> begin_reload(std::optional<VersionStamp> version) override;
+  Result<std::unique_ptr<Move>> begin_move(std::string what) override;
 
   std::mutex& driving() { return driving_; }
   update::Transaction& transaction() { return *transaction_; }
   void after_reload();
+  Status finish_move(LoadPlan plan);
+  void end_move();
 
  private:
+  // Names the move in flight.
+  Status may_begin() const;
   bool is_file() const { return options_.endpoint.kind == Endpoint::Kind::kFile; }
   Status ensure_connected();
   // Made once, by the thread that starts or receives; any thread may ask.
@@ -98,7 +103,7 @@ class SubscriberImpl final : public Subscriber {
   void run();
 
   const SubscriberOptions options_;
-  const LoadPlan plan_;
+  LoadPlan plan_;  // Changed by a move alone, under `driving_`.
   ParameterStore& store_;
   os::SystemClock clock_;
   runtime::WaitingFence fence_;
@@ -112,6 +117,8 @@ class SubscriberImpl final : public Subscriber {
   std::mutex driving_;
   mutable std::mutex driver_mutex_;  // The pointer below, not what it points to.
   std::unique_ptr<runtime::RankDriver> driver_;
+  mutable std::mutex move_mutex_;
+  std::optional<std::string> move_;  // What moves.
   std::optional<RankReport> file_report_;
   std::thread thread_;
   std::atomic<bool> stopped_{false};
@@ -133,6 +140,28 @@ class ReloadImpl final : public Subscriber::Reload {
 
  private:
   SubscriberImpl& owner_;
+};
+
+class MoveImpl final : public Subscriber::Move {
+ public:
+  explicit MoveImpl(SubscriberImpl& owner) : owner_(owner) {}
+  ~MoveImpl() override {
+    if (!finished_) {
+      owner_.end_move();
+    }
+  }
+  Status finish(LoadPlan plan) override {
+    if (finished_) {
+      return {Code::kInvalidArgument, "this move is finished"};
+    }
+    CHANGEOVER_TRY(owner_.finish_move(std::move(plan)));
+    finished_ = true;
+    return {};
+  }
+
+ private:
+  SubscriberImpl& owner_;
+  bool finished_ = false;
 };
 
 // Everything but sockets and threads; again in a child process, which must not share an
@@ -173,7 +202,9 @@ Status SubscriberImpl::ensure_connected() {
     CHANGEOVER_TRY(build());
   }
   auto driver = std::make_unique<runtime::RankDriver>(
-      runtime::RankDriver::Parts{options_, plan_, clock_, fence_, *transaction_}, incarnation_);
+      runtime::RankDriver::Parts{options_, plan_, clock_, fence_, *transaction_,
+                                 [this] { return may_begin(); }},
+      incarnation_);
   driver->connect();
   const std::lock_guard lock(driver_mutex_);
   driver_ = std::move(driver);
@@ -210,6 +241,7 @@ Result<RankReport> SubscriberImpl::receive(std::chrono::nanoseconds timeout) {
   }
   if (is_file()) {
     const std::lock_guard lock(driving_);
+    CHANGEOVER_TRY(may_begin());
     auto report = runtime::receive_file(options_, clock_, fence_, *transaction_);
     if (report.ok()) {
       const std::lock_guard kept(driver_mutex_);
@@ -317,8 +349,60 @@ Result<std::unique_ptr<Subscriber::Reload>> SubscriberImpl::begin_reload(
   if (driver != nullptr && !driver->idle()) {
     return busy;
   }
+  CHANGEOVER_TRY(may_begin());
   CHANGEOVER_TRY(transaction_->begin_reload(version));
   return std::unique_ptr<Reload>(std::make_unique<ReloadImpl>(*this));
+}
+
+Result<std::unique_ptr<Subscriber::Move>> SubscriberImpl::begin_move(std::string what) {
+  const Status busy(Code::kRefused,
+                    "an update is open here: move " + what + " when it has ended (rule T15)");
+  runtime::RankDriver* const driver = this->driver();
+  if (driver != nullptr && driver->streaming()) {
+    return busy;  // Not waited for: it may take long.
+  }
+  const std::lock_guard lock(driving_);
+  if ((driver != nullptr && !driver->idle()) || transaction_->is_open()) {
+    return busy;
+  }
+  CHANGEOVER_TRY(may_begin());
+  const std::lock_guard moving(move_mutex_);
+  move_ = std::move(what);
+  return std::unique_ptr<Move>(std::make_unique<MoveImpl>(*this));
+}
+
+Status SubscriberImpl::may_begin() const {
+  const std::lock_guard lock(move_mutex_);
+  return move_ ? Status(Code::kRefused, "a move is in flight here: " + *move_ +
+                                            "; begin again when it has ended (rule T15)")
+               : Status();
+}
+
+Status SubscriberImpl::finish_move(LoadPlan plan) {
+  const std::lock_guard lock(driving_);
+  if (plan.generation <= plan_.generation) {
+    return {Code::kRefused, "a load plan of generation " + std::to_string(plan.generation) +
+                                ", this rank follows generation " +
+                                std::to_string(plan_.generation) +
+                                ": a layout that moved needs a higher one (rule T15)"};
+  }
+  CHANGEOVER_TRY(check_options(options_, plan));
+  if (plan.paddings != plan_.paddings) {
+    return {Code::kInvalidArgument,
+            "padding lies elsewhere in the new load plan: that needs a new store and subscriber"};
+  }
+  CHANGEOVER_TRY(transaction_->replan(plan, store_.parameters()));
+  plan_ = std::move(plan);
+  if (runtime::RankDriver* const driver = this->driver()) {
+    driver->replan();
+  }
+  end_move();
+  return {};
+}
+
+void SubscriberImpl::end_move() {
+  const std::lock_guard lock(move_mutex_);
+  move_.reset();
 }
 
 void SubscriberImpl::after_reload() {

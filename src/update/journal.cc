@@ -5,8 +5,14 @@
 
 namespace changeover::update {
 
-Journal::Journal(std::vector<Slot> slots, std::span<std::byte> memory)
-    : slots_(std::move(slots)), saved_(slots_.size()), memory_(memory) {
+Journal::Journal(std::vector<Slot> slots, std::span<std::byte> memory) : memory_(memory) {
+  set_slots(std::move(slots));
+}
+
+void Journal::set_slots(std::vector<Slot> slots) {
+  slots_ = std::move(slots);
+  saved_.assign(slots_.size(), false);
+  offsets_.clear();
   uint64_t offset = 0;
   for (const Slot& slot : slots_) {
     offsets_.push_back(offset);

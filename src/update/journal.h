@@ -24,6 +24,8 @@ class Journal {
   Journal(std::vector<Slot> slots, std::span<std::byte> memory);
 
   bool on() const { return !memory_.empty(); }
+  // Other pieces of the same parameters; what was saved is forgotten.
+  void set_slots(std::vector<Slot> slots);
   // Forgets everything saved.
   void clear();
   // Keeps the piece's old bytes unless it already did in this update. Before its first write.

@@ -36,6 +36,8 @@ class Landing {
   // What the mode holds beside live memory (rule R4).
   uint64_t memory_bytes() const { return memory_bytes_; }
 
+  // The applier is of another plan for the same parameters.
+  void replan() { journal_.set_slots(applier_.journal_slots()); }
   // An update begins: pieces go where this mode wants them.
   void start(uint32_t live_half);
   // Before the first byte of this piece is written.

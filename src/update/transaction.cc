@@ -77,7 +77,6 @@ TransactionImpl::TransactionImpl(const LoadPlan& plan, std::span<const LiveParam
                                  model::NameResolver names, Applier applier, FenceState& fence,
                                  FenceRaiser& raiser, const TransactionOptions& options)
     : options_(options),
-      sources_(plan.sources),
       names_(std::move(names)),
       applier_(std::move(applier)),
       landing_(options.mode, applier_, parameters, options.second, options.journal, options.copier),
@@ -87,6 +86,12 @@ TransactionImpl::TransactionImpl(const LoadPlan& plan, std::span<const LiveParam
   if (landing_.swaps()) {
     fence_.pin_by_version();
   }
+  take_sources(plan);
+}
+
+void TransactionImpl::take_sources(const LoadPlan& plan) {
+  sources_ = plan.sources;
+  source_bytes_.clear();
   for (const Source& source : sources_) {
     // The plan is proved: the count does not overflow.
     source_bytes_.push_back(
@@ -359,6 +364,25 @@ Status TransactionImpl::finish_reload() {
   fence_.publish(target_, landing_.next_half(fence_.half()));
   fence_.lower();
   fence_.open_gate();
+  return {};
+}
+
+// Everything that is made of a plan is made anew.
+Status TransactionImpl::replan(const LoadPlan& plan, std::span<const LiveParameter> parameters) {
+  if (is_open() || reload_open_) {
+    return {Code::kRefused, is_open() ? "an update is open: the plan changes when it has ended"
+                                      : "a reload is open: the plan changes when it has ended"};
+  }
+  CHANGEOVER_TRY(check_plan(plan));
+  CHANGEOVER_TRY(check_parameters(plan, parameters));
+  CHANGEOVER_TRY_ASSIGN(model::NameResolver names, model::NameResolver::make(plan));
+  CHANGEOVER_TRY_ASSIGN(Applier applier, Applier::make(plan, parameters));
+  names_ = std::move(names);
+  applier_ = std::move(applier);
+  landing_.replan();
+  ledger_ = Ledger(plan, names_, applier_.piece_bytes());
+  take_sources(plan);
+  reload_counting_ = false;
   return {};
 }
 

@@ -112,6 +112,11 @@ class Transaction {
   // Ok and the fence down when complete; kRefused naming what is missing, the fence still up.
   virtual Status finish_reload() = 0;
 
+  // The engine's layout moved (rule T15): from now on updates fill the same parameters by `plan`.
+  // Version and fence stay; a reload that was counting starts over. kRefused while an update or a
+  // reload is open, kInvalidArgument as make() says; then nothing changes.
+  virtual Status replan(const LoadPlan& plan, std::span<const LiveParameter> parameters) = 0;
+
   virtual bool is_open() const = 0;  // between begin and finish/abort
   virtual bool prepared() const = 0;
   // prepare() has yet to raise the fence over an engine that may be serving: when it does is the

@@ -36,6 +36,8 @@ class TransactionImpl final : public Transaction {
   Status reload_tensor(std::string_view source_name, const TensorView& tensor) override;
   Status finish_reload() override;
 
+  Status replan(const LoadPlan& plan, std::span<const LiveParameter> parameters) override;
+
   bool is_open() const override { return state_ != State::kIdle; }
   bool prepared() const override { return state_ == State::kPrepared; }
   bool serves_on() const override { return options_.mode == Mode::kStaged && fence_.open(); }
@@ -60,6 +62,7 @@ class TransactionImpl final : public Transaction {
   // Bytes are digested and written this many at a time, so that they are read from memory once.
   static constexpr size_t kBlockBytes = 64 << 10;
 
+  void take_sources(const LoadPlan& plan);
   std::optional<Status> refusal(VersionStamp version) const;
   BeginOutcome begin_same(const std::optional<Digest>& digest, bool digests_on) const;
   void start(VersionStamp version);
@@ -75,9 +78,9 @@ class TransactionImpl final : public Transaction {
   Status check_digest(const std::optional<Digest>& source);
 
   const TransactionOptions options_;
-  const std::vector<Source> sources_;
+  std::vector<Source> sources_;
   std::vector<uint64_t> source_bytes_;
-  const model::NameResolver names_;
+  model::NameResolver names_;
   Applier applier_;
   Landing landing_;
   Ledger ledger_;
