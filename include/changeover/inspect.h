@@ -10,13 +10,17 @@
 
 #include <changeover/status.h>
 #include <changeover/tensor.h>
+#include <changeover/types.h>
+#include <changeover/wire_extensions.h>
 
 namespace changeover {
 
 struct StreamTensor {
   TensorSpec spec;
-  uint64_t offset = 0;  // In its frame's payload.
-  uint64_t nbytes = 0;
+  uint64_t offset = 0;                              // In its frame's payload.
+  uint64_t nbytes = 0;                              // Of this part, where there is a slice.
+  std::optional<TensorSlice> slice = std::nullopt;  // Extensions of the wire, rule W6.
+  std::optional<Digest> xxh3 = std::nullopt;        // Of the whole tensor, with its last part.
 };
 
 struct StreamFrame {
@@ -36,7 +40,8 @@ struct StreamReport {
   Status status;
 };
 
-// Reads a whole recording: frames and END, nothing before, between or after them.
+// Reads a whole recording: frames and END, nothing before, between or after them. Extensions of the
+// wire are read; a tensor that carries its digest is compared with it.
 StreamReport inspect_stream(std::span<const std::byte> recording);
 
 }  // namespace changeover

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <changeover/tensor.h>
+#include <changeover/types.h>
+#include <changeover/wire_extensions.h>
 
 namespace changeover::wire {
 
@@ -14,6 +17,7 @@ inline constexpr int64_t kBucket = 1;
 inline constexpr uint64_t kHeaderBytes = 32;
 inline constexpr uint64_t kMetadataBytesMax = 64ull << 20;   // rule W7
 inline constexpr uint64_t kBucketBytesDefault = 1ull << 30;  // rule W4
+inline constexpr uint64_t kAlignmentBytes = 64;              // rule W6
 
 struct Header {
   int64_t command = kEnd;
@@ -27,7 +31,11 @@ struct Header {
 struct Entry {
   TensorSpec spec;
   uint64_t offset = 0;
-  uint64_t nbytes = 0;
+  uint64_t nbytes = 0;  // of this part, where there is a slice
+  // Extensions (rule W6).
+  std::optional<TensorSlice> slice = std::nullopt;
+  std::optional<Digest> xxh3 = std::nullopt;  // of the whole tensor, with its last part
+  bool is_last_part() const { return !slice || slice->first + nbytes == slice->total; }
   bool operator==(const Entry&) const = default;
 };
 

@@ -5,9 +5,11 @@
 
 #include <changeover/inspect.h>
 
+#include "base/digest.h"
 #include "base/utf8.h"
 #include "wire/header.h"
 #include "wire/metadata.h"
+#include "wire/slices.h"
 
 namespace changeover {
 
@@ -38,6 +40,7 @@ class Inspector {
     const wire::HeaderCheck check = wire::check_header(header, {}, version_);
     if (header.command == wire::kEnd) {
       fail(check.status, "END");
+      fail(slices_.on_end(), "");
       report_.end_version = header.version;
       if (!left_.empty()) {
         fail(std::to_string(left_.size()) + " bytes after END (W5)");
@@ -77,6 +80,7 @@ class Inspector {
       return false;
     }
     frame.payload_position = position_of(left_);
+    check_digests(frame, left_.first(payload_bytes), name);
     left_ = left_.subspan(payload_bytes);
     return true;
   }
@@ -88,16 +92,52 @@ class Inspector {
       fail(entries.status(), name);
       return;
     }
+    fail(slices_.on_frame(*entries), name);
     frame.tensors.reserve(entries->size());
     for (wire::Entry& entry : *entries) {
-      frame.tensors.push_back({std::move(entry.spec), entry.offset, entry.nbytes});
+      frame.tensors.push_back(
+          {std::move(entry.spec), entry.offset, entry.nbytes, entry.slice, entry.xxh3});
     }
     // Over frames too: a tensor that comes twice would land twice (rule T4).
     for (const StreamTensor& tensor : frame.tensors) {
+      if (tensor.slice && tensor.slice->first != 0) {
+        continue;
+      }
       const auto [first, added] = seen_.emplace(tensor.spec.name, report_.frames.size() - 1);
       if (!added) {
         fail(name + ": tensor " + base::quoted(tensor.spec.name) + " was in frame " +
              std::to_string(first->second) + " already (T4)");
+      }
+    }
+  }
+
+  // Of the tensors that carry their own (rule W6).
+  void check_digests(const StreamFrame& frame, std::span<const std::byte> payload,
+                     const std::string& name) {
+    for (const StreamTensor& tensor : frame.tensors) {
+      const auto bytes = payload.subspan(tensor.offset, tensor.nbytes);
+      if (tensor.slice) {
+        if (tensor.slice->first == 0) {
+          parts_.clear();
+        }
+        parts_.push_back(bytes);
+      }
+      if (!tensor.xxh3) {
+        continue;
+      }
+      base::Hasher hasher;
+      if (tensor.slice) {
+        for (const auto part : parts_) {
+          hasher.update(part);
+        }
+      } else {
+        hasher.update(bytes);
+      }
+      if (const Digest digest = hasher.finish(); digest != *tensor.xxh3) {
+        fail(Status(Code::kCorrupt, "tensor " + base::quoted(tensor.spec.name) +
+                                        ": its bytes have digest " + digest.to_text() +
+                                        ", its xxh3 says " + tensor.xxh3->to_text() + " (W6)"),
+             name);
       }
     }
   }
@@ -115,6 +155,8 @@ class Inspector {
   const uint64_t whole_bytes_ = left_.size();
   std::optional<int64_t> version_;
   std::unordered_map<std::string_view, size_t> seen_;  // Name -> frame; views into report_.
+  wire::SliceTracker slices_;
+  std::vector<std::span<const std::byte>> parts_;  // Of the tensor that is split, so far.
   StreamReport report_;
 };
 

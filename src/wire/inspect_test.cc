@@ -108,5 +108,49 @@ TEST(Inspect, T4_ATensorMayNotComeTwice) {
                "frame 1: tensor \"a\" was in frame 0 already");
 }
 
+// A frame of version 7 with these tensors; its payload counts up from `first`.
+std::string extended(std::vector<wire::Entry> entries, uint8_t first = 0) {
+  std::string metadata;
+  EXPECT_TRUE(wire::encode_metadata(entries, metadata).ok());
+  std::string payload;
+  const size_t bytes = entries.back().offset + entries.back().nbytes;
+  for (size_t i = 0; i < bytes; ++i) {
+    payload += static_cast<char>(first + i);
+  }
+  return header(1, static_cast<int64_t>(metadata.size()), static_cast<int64_t>(bytes), 7) +
+         metadata + payload;
+}
+
+// XXH3-128 of the bytes 0, 1, 2, 3, by the xxhash package of Python.
+constexpr std::string_view kDigest0To3 = "eb70bf5fc779e9e6a6111d53e80a3db5";
+
+TEST(Inspect, W6_ASplitTensorWithItsDigest) {
+  const TensorSpec w{"w", DType::kU8, {4}};
+  const Digest right = *Digest::parse(kDigest0To3);
+  const auto first = extended({{w, 0, 3, TensorSlice{0, 4}, std::nullopt}});
+  const StreamReport report =
+      inspect(first + extended({{w, 0, 1, TensorSlice{3, 4}, right}}, 3) + end(7));
+  EXPECT_TRUE(report.status.ok()) << report.status.to_string();
+  EXPECT_EQ(report.frames[0].tensors[0].slice, (TensorSlice{0, 4}));
+  EXPECT_EQ(report.frames[1].tensors[0].slice, (TensorSlice{3, 4}));
+  EXPECT_EQ(report.frames[1].tensors[0].xxh3, right);
+  EXPECT_TRUE(inspect(extended({{w, 0, 4, std::nullopt, right}}) + end(7)).status.ok());
+  const std::string wrong = "tensor \"w\": its bytes have digest ";
+  expect_error(inspect(first + extended({{w, 0, 1, TensorSlice{3, 4}, right}}, 4) + end(7)),
+               "frame 1: " + wrong);
+  expect_error(inspect(extended({{w, 0, 4, std::nullopt, right}}, 1) + end(7)),
+               "frame 0: " + wrong);
+}
+
+TEST(Inspect, W6_W7_PartsAreCheckedFromFrameToFrame) {
+  const TensorSpec w{"w", DType::kU8, {4}};
+  const auto first = extended({{w, 0, 3, TensorSlice{0, 4}, std::nullopt}});
+  expect_error(inspect(first + first + end(7)), "frame 1: tensor \"w\": its part from byte 0 over");
+  expect_error(inspect(first + end(7)), "tensor \"w\": END came before its part from byte 3 of 4");
+  const auto last = extended({{w, 0, 1, TensorSlice{3, 4}, std::nullopt}});
+  expect_error(inspect(first + last + first + last + end(7)),
+               "frame 2: tensor \"w\" was in frame 0 already (T4)");
+}
+
 }  // namespace
 }  // namespace changeover

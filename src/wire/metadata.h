@@ -19,7 +19,7 @@ namespace changeover::wire {
 // that the wire cannot name; `out` is then as before.
 Status encode_metadata(std::span<const TensorSpec> specs, std::string& out);
 
-// The same for entries with offsets of their own.
+// The same for entries with offsets, slices and digests of their own.
 Status encode_metadata(std::span<const Entry> entries, std::string& out);
 
 // Decodes frame after frame; memory is kept from one to the next. What senders write is read in one
@@ -28,9 +28,10 @@ Status encode_metadata(std::span<const Entry> entries, std::string& out);
 class MetadataDecoder {
  public:
   // Checks all of rule W7 before it returns anything; kCorrupt names the tensor and the rule.
-  // Entries come in the order of the metadata and are valid until the next call. Unknown keys are
-  // ignored (rule W6).
-  Result<std::span<const Entry>> decode(std::span<const std::byte> bytes, uint64_t payload_bytes);
+  // Entries come in the order of the metadata and are valid until the next call. Keys of extensions
+  // that are not in `known`, and all other unknown keys, are ignored (rule W6).
+  Result<std::span<const Entry>> decode(std::span<const std::byte> bytes, uint64_t payload_bytes,
+                                        const WireExtensions& known = kEveryWireExtension);
   // The entries of the last decode() that was ok, which go with their memory.
   std::vector<Entry> take() { return std::exchange(entries_, {}); }
 
@@ -40,7 +41,7 @@ class MetadataDecoder {
 };
 
 // One frame's alone.
-Result<std::vector<Entry>> decode_metadata(std::span<const std::byte> bytes,
-                                           uint64_t payload_bytes);
+Result<std::vector<Entry>> decode_metadata(std::span<const std::byte> bytes, uint64_t payload_bytes,
+                                           const WireExtensions& known = kEveryWireExtension);
 
 }  // namespace changeover::wire

@@ -109,6 +109,8 @@ bool take_entry(Cursor& cursor, uint64_t offset, const Entry* before, Entry& ent
   entry.spec.dtype = *dtype;
   entry.offset = offset;
   entry.nbytes = static_cast<uint64_t>(nbytes);
+  entry.slice.reset();  // Of the frame that used this memory before.
+  entry.xxh3.reset();
   return true;
 }
 

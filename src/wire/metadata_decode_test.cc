@@ -55,8 +55,12 @@ TEST(MetadataDecode, W2_TakesAnyKeyOrderWhiteSpaceAndRawUtf8) {
 
 TEST(MetadataDecode, W6_IgnoresKeysItDoesNotKnow) {
   std::string text = one();
-  text.insert(2, R"("xxh3":"00","slice":[0,{"deep":[1.5,null]}],)");
+  text.insert(2, R"("checksum":"00","deep":[0,{"deep":[1.5,null]}],)");
   EXPECT_TRUE(decode(text, 4).ok());
+  // A plain reader does not know those of the extensions either.
+  text.insert(2, R"("xxh3":"00","slice":[0,{"deep":[1.5,null]}],)");
+  EXPECT_TRUE(decode_metadata(std::as_bytes(std::span(text)), 4, {}).ok());
+  EXPECT_FALSE(decode(text, 4).ok());
 }
 
 TEST(MetadataDecode, W7_StrictJson) {

@@ -72,6 +72,18 @@ void append_string(std::string& out, std::string_view text) {
   out += '"';
 }
 
+void append_extensions(std::string& out, const Entry& entry) {
+  out.pop_back();  // The object's end.
+  if (entry.slice) {
+    out += ",\"slice\":[" + std::to_string(entry.slice->first) + ',' +
+           std::to_string(entry.slice->total) + ']';
+  }
+  if (entry.xxh3) {
+    out += ",\"xxh3\":\"" + entry.xxh3->to_text() + '"';
+  }
+  out += '}';
+}
+
 Status append_entry(std::string& out, const TensorSpec& spec, uint64_t offset, uint64_t nbytes) {
   CHANGEOVER_TRY(tensor::check_name(spec.name));
   const auto dtype = wire_dtype_name(spec.dtype);
@@ -124,6 +136,9 @@ Status encode_metadata(std::span<const Entry> entries, std::string& out) {
         !status.ok()) {
       out.resize(before);
       return status.with_context("tensor " + base::quoted(entry.spec.name));
+    }
+    if (entry.slice || entry.xxh3) {
+      append_extensions(out, entry);
     }
   }
   out += ']';

@@ -18,7 +18,7 @@ std::string rewrite(const StreamReport& report, std::span<const std::byte> recor
   for (const StreamFrame& frame : report.frames) {
     std::vector<wire::Entry> entries;
     for (const StreamTensor& tensor : frame.tensors) {
-      entries.push_back({tensor.spec, tensor.offset, tensor.nbytes});
+      entries.push_back({tensor.spec, tensor.offset, tensor.nbytes, tensor.slice, tensor.xxh3});
     }
     std::string metadata;
     if (!wire::encode_metadata(entries, metadata).ok()) {
