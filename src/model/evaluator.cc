@@ -29,10 +29,12 @@ Result<std::pair<int64_t, int64_t>> Evaluator::range_of(const Loop& loop) {
                   fmt::format("{} = {}: runs from {} to {}, should count up at most {}",
                               loop.variable, loop.to.text(), from, to, kLoopMax));
   }
+  CHANGEOVER_TRY(scope_.spend(static_cast<uint64_t>(to - from)));  // It will be walked.
   return std::pair<int64_t, int64_t>(from, to);
 }
 
 Result<std::string> Evaluator::fill_in(const Pattern& pattern) {
+  CHANGEOVER_TRY(scope_.spend(1 + pattern.chunks.size()));
   std::string name;
   for (const Pattern::Chunk& chunk : pattern.chunks) {
     name += chunk.literal;

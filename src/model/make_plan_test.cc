@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -159,6 +160,46 @@ TEST_F(MakeLoadPlan, AModelFileOfOnesOwn) {
               ::testing::ElementsAre(6, 7, 8, 26, 27, 28, 9, 10, 11, 29, 30, 31));
   config_["n"] = 3;
   EXPECT_THAT(make(options).status().message(), HasSubstr("n should be even"));
+}
+
+// Rule S3: whatever shapes its parts have, a model file is refused or planned.
+TEST_F(MakeLoadPlan, S3_PartsWithoutTheDimensionTheyAreJoinedAt) {
+  config_ = {{"architectures", {"A"}}, {"dtype", "bfloat16"}};
+  PlanOptions options = rank_of(0, 1);
+  const auto plan_of = [&](const std::string& parameter) {
+    options.model_file = write("odd.json", R"({"format": 1, "architectures": ["A"],
+        "groups": [{"parameters": [)" + parameter +
+                                               "]}]}");
+    return make(options);
+  };
+  const auto part = [](const char* name, const char* shape) {
+    return fmt::format(R"({{"part": "{0}", "source": "{0}", "shape": {1}}})", name, shape);
+  };
+  const auto joined = [&](const std::string& parts, int concat) {
+    return fmt::format(R"({{"name": "p", "role": "replicate", "concat": {}, "parts": [{}]}})",
+                       concat, parts);
+  };
+  EXPECT_THAT(plan_of(joined(part("a", "[]") + "," + part("b", "[4]"), 0)).status().message(),
+              HasSubstr("part b has 1 dimensions, another 0"));
+  EXPECT_THAT(plan_of(joined(part("a", "[4]") + "," + part("b", "[4]"), 1)).status().message(),
+              HasSubstr("concat is 1"));
+  const auto lone = plan_of(joined(part("a", "[4]"), 1));
+  ASSERT_TRUE(lone.ok()) << lone.status().to_string();
+  EXPECT_THAT(lone->parameters[0].shape, ::testing::ElementsAre(4));
+}
+
+// Rule S2: 260 bytes of model file that ask for 65,536 x 65,536 names.
+TEST_F(MakeLoadPlan, S2_WorkAndMemoryOfAModelFileHaveCeilings) {
+  config_ = {{"architectures", {"A"}}, {"dtype", "bfloat16"}};
+  PlanOptions options = rank_of(1, 2);
+  options.model_file = write("many.json", R"({"format": 1, "architectures": ["A"], "groups": [
+      {"for": {"i": 65536}, "prefix": "l.{i}.", "parameters": [
+        {"name": "w", "role": "expert", "concat": 1, "parts": [
+          {"part": "w", "source": "{e}.w", "for": {"e": 65536}, "shape": [1, 1],
+           "split": {"dim": 1, "pad": true}}]}]}]})");
+  const auto plan = make(options);
+  EXPECT_EQ(plan.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(plan.status().message(), HasSubstr("more than 524288 sources"));
 }
 
 TEST(ModelFile, RefusalsNameThePlace) {

@@ -129,6 +129,8 @@ Status PartPlanner::apply_step(const Step& step, bool last, Selection& selection
       Status merged = merge(view, step.dim);
       const bool both = step.dim + 1 < static_cast<int64_t>(view.dims.size());
       if (!merged.ok() && both && last) {
+        const int64_t outer = view.dims[static_cast<size_t>(step.dim)].extent;
+        CHANGEOVER_TRY(evaluator_.scope().spend(static_cast<uint64_t>(outer)));
         return merge_apart(step.dim, selection);
       }
       return merged;
@@ -148,6 +150,7 @@ Status PartPlanner::place_experts(const Part& part, int64_t layer, PartLayout& l
   if (part.stack && layout.stack.first != 0) {
     return invalid("experts are counted from 0");
   }
+  CHANGEOVER_TRY(evaluator_.scope().spend(static_cast<uint64_t>(experts)));
   CHANGEOVER_TRY_ASSIGN(ExpertSlots slots,
                         expert_slots(options_.placement, layer, experts, experts_.ep_size));
   layout.experts = std::move(slots[static_cast<size_t>(experts_.ep_rank)]);

@@ -230,7 +230,7 @@ class PlanBuilder {
     const auto concat = static_cast<size_t>(rule.concat);
     for (PartLayout& layout : layouts) {
       std::vector<int64_t>& extents = layout.extents;
-      if (spec.shape.empty()) {
+      if (&layout == layouts.data()) {
         spec.shape = extents;
         continue;
       }
@@ -265,7 +265,7 @@ class PlanBuilder {
   Status add_part(const ParameterRule& rule, const PartLayout& layout) {
     View target = whole_view(plan_.parameters.back().shape);
     const auto concat = static_cast<size_t>(rule.concat);
-    if (!target.dims.empty()) {
+    if (concat < layout.extents.size()) {  // Else it is the only part: join() saw to that.
       CHANGEOVER_TRY(slice(target, rule.concat, layout.concat_offset,
                            layout.concat_offset + layout.extents[concat], 1));
     }
@@ -380,6 +380,10 @@ class PlanBuilder {
     CHANGEOVER_TRY_ASSIGN(Source source, source_of(layout));
     if (stacked) {
       evaluator_.scope().pop();
+    }
+    if (unused_.size() + 1 + source.aliases.size() > kPlanEntriesMax) {
+      return invalid(
+          fmt::format("more than {} sources that this rank has no part of", kPlanEntriesMax));
     }
     unused_.push_back(std::move(source.spec.name));
     for (std::string& alias : source.aliases) {

@@ -105,8 +105,7 @@ Status check_spec(const TensorSpec& spec, int64_t* count) {
 }
 
 bool is_castable(DType dtype) {
-  return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 ||
-         dtype == DType::kBF16;
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
 Status check_op(const Piece& piece, DType from, DType to) {
@@ -116,8 +115,8 @@ Status check_op(const Piece& piece, DType from, DType to) {
     return {};
   }
   return invalid(
-      fmt::format("{} from {} to {}: copy keeps the dtype, cast changes one floating "
-                  "dtype of 16 to 64 bits into another",
+      fmt::format("{} from {} to {}: copy keeps the dtype, cast changes one of float32, "
+                  "float16 and bfloat16 into another",
                   piece.op == PieceOp::kCopy ? "copy" : "cast", dtype_name(from), dtype_name(to)));
 }
 

@@ -136,6 +136,8 @@ TEST(ProveLoadPlan, T6_AChangeOfDtypeIsDeclared) {
   plan.sources[0].spec.dtype = DType::kI32;
   plan.pieces[0].op = PieceOp::kCast;
   EXPECT_THAT(refusal(plan), HasSubstr("cast from int32"));
+  plan.sources[0].spec.dtype = DType::kF64;
+  EXPECT_THAT(refusal(plan), HasSubstr("cast from float64"));
   plan = two_halves();
   plan.parameters[0].dtype = DType::kF4;
   EXPECT_THAT(refusal(plan), HasSubstr("declare the packed form"));
