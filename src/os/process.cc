@@ -168,6 +168,9 @@ void Child::end() {
 }
 
 Status Child::signal(int number) const {
+  if (pid_.value <= 0) {
+    return {Code::kInvalidArgument, "signal to a process that was never started, or moved away"};
+  }
   if (!reaped_ && ::kill(pid_.value, number) != 0) {
     return os_error(fmt::format("signal {} to process {}", number, pid_.value), errno);
   }

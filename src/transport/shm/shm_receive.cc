@@ -48,35 +48,38 @@ Result<std::unique_ptr<ShmReceiveRoad>> ShmReceiveRoad::create(os::Fd socket, st
                         os::Mapping::map(fds[0], ring_bytes, os::Access::kReadOnly));
   CHANGEOVER_TRY_ASSIGN(os::Mapping control,
                         os::Mapping::map(fds[1], kShmPageBytes, os::Access::kReadWrite));
-  CHANGEOVER_TRY(check_ring(ring, publisher).status());
-  if (reinterpret_cast<const ShmControl*>(control.data())->index >= kShmReadersMax) {
+  // Each number is read once: what was checked is what is used.
+  CHANGEOVER_TRY_ASSIGN(const ShmRing view, check_ring(ring, publisher));
+  const auto* given = reinterpret_cast<const volatile ShmControl*>(control.data());
+  const Seat seat = {.index = given->index, .generation = given->generation};
+  if (seat.index >= kShmReadersMax) {
     return Status(Code::kCorrupt, publisher + " handed over a reader index that is out of range");
   }
   ring.populate(os::Access::kReadOnly);
   CHANGEOVER_TRY_ASSIGN(os::Doorbell wake_bell, os::Doorbell::create());
-  return std::unique_ptr<ShmReceiveRoad>(new ShmReceiveRoad(
-      std::move(socket), std::move(publisher), clock, std::move(ring), std::move(control),
-      os::Doorbell(std::move(fds[2])), os::Doorbell(std::move(fds[3])), std::move(wake_bell)));
+  return std::unique_ptr<ShmReceiveRoad>(
+      new ShmReceiveRoad(std::move(socket), std::move(publisher), clock, std::move(ring), view,
+                         std::move(control), seat, os::Doorbell(std::move(fds[2])),
+                         os::Doorbell(std::move(fds[3])), std::move(wake_bell)));
 }
 
 ShmReceiveRoad::ShmReceiveRoad(os::Fd socket, std::string publisher, const os::Clock& clock,
-                               os::Mapping ring, os::Mapping control, os::Doorbell bell,
-                               os::Doorbell credit_bell, os::Doorbell wake_bell)
-    : capabilities_{.road = "shm",
-                    .lends_memory = true,
-                    .run_bytes_max = reinterpret_cast<const ShmHeader*>(ring.data())->slot_bytes},
+                               os::Mapping ring, const ShmRing& view, os::Mapping control,
+                               const Seat& seat, os::Doorbell bell, os::Doorbell credit_bell,
+                               os::Doorbell wake_bell)
+    : capabilities_{.road = "shm", .lends_memory = true, .run_bytes_max = view.slot_bytes()},
       clock_(clock),
       socket_(std::move(socket)),
       publisher_(std::move(publisher)),
       ring_(std::move(ring)),
       control_mapping_(std::move(control)),
-      view_(*check_ring(ring_, publisher_)),
+      view_(view),
       control_(*reinterpret_cast<ShmControl*>(control_mapping_.data())),
       bell_(std::move(bell)),
       credit_bell_(std::move(credit_bell)),
       wake_bell_(std::move(wake_bell)),
-      index_(static_cast<uint32_t>(control_.index)),
-      generation_(control_.generation) {}
+      index_(static_cast<uint32_t>(seat.index)),
+      generation_(seat.generation) {}
 
 Status ShmReceiveRoad::open_stream(uint64_t stream_id) {
   if (stream_id <= stream_id_) {

@@ -109,9 +109,13 @@ class ShmReceiveRoad final : public ReceiveRoad {
   void close() override;
 
  private:
+  struct Seat {
+    uint64_t index;
+    uint64_t generation;
+  };
   ShmReceiveRoad(os::Fd socket, std::string publisher, const os::Clock& clock, os::Mapping ring,
-                 os::Mapping control, os::Doorbell bell, os::Doorbell credit_bell,
-                 os::Doorbell wake_bell);
+                 const ShmRing& view, os::Mapping control, const Seat& seat, os::Doorbell bell,
+                 os::Doorbell credit_bell, os::Doorbell wake_bell);
   // The current slot holds bytes for us: true; not yet: false; or why it never will.
   Result<bool> look();
   Status membership() const;

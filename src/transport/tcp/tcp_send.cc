@@ -115,9 +115,16 @@ Status TcpSendRoad::write_batch(std::span<const std::byte> bytes, Instant deadli
   stream_bytes_ += payload;
   staged_bytes_ = 0;
   for (Peer& peer : peers_) {
+    if (!status.ok() && peer.in_stream && peer.socket.valid() &&
+        peer.cursor < kTcpChunkHeaderBytes + payload) {
+      // It would take the next chunk's bytes for the rest of this one.
+      peers_.fail(peer, Status(status.code(), fmt::format("{} was cut off in mid-chunk: {}",
+                                                          peer.name, status.message())));
+    }
     peer.stream_bytes = stream_bytes_;
     peer.cursor = 0;
   }
+  peers_.remove_failed();
   return status.ok() ? peers_.live_status() : status;
 }
 
