@@ -161,18 +161,19 @@ class Stranger {
                     .ok());
     return heard;
   }
-  // As a peer that knows the token.
-  void prove(std::string_view token) {
-    ClientHandshake handshake(token, Role::kControl, {}, {});
+  // As a peer that knows the token; the session it was given. `why` is how it ended.
+  SessionId prove(std::string_view token, Role role = Role::kControl, const SessionId& named = {}) {
+    ClientHandshake handshake(token, role, named, {});
     std::vector<uint8_t> request;
     handshake.start(request);
     while (!request.empty()) {
       say(request);
       request.clear();
-      EXPECT_TRUE(handshake.take(hear(handshake.wants()), request).ok());
+      why = handshake.take(hear(handshake.wants()), request);
     }
-    EXPECT_TRUE(handshake.done());
+    return handshake.session();
   }
+  Status why;
   void close() { fd_.reset(); }
 
  private:
@@ -367,17 +368,53 @@ TEST(Channel, CaseB56_ATruncatedFrameIsNamed) {
 
 TEST(Channel, CaseB56_DataConnectionOfNobodyIsRefused) {
   Publisher publisher;
-  Stranger stranger(publisher.listener->endpoint());
-  ClientHandshake handshake("", Role::kData, SessionId{1, 2, 3}, {});
-  std::vector<uint8_t> request;
-  handshake.start(request);
-  stranger.say(request);
-  request.clear();
-  ASSERT_TRUE(handshake.take(stranger.hear(handshake.wants()), request).ok());
-  stranger.say(request);
-  const Status status = handshake.take(stranger.hear(handshake.wants()), request);
-  EXPECT_THAT(status.message(), HasSubstr("no rank that is connected"));
+  const auto data = [&](const SessionId& named) {
+    Stranger stranger(publisher.listener->endpoint());
+    stranger.prove("", Role::kData, named);
+    return stranger.why;
+  };
+  const SessionId nobody = {1, 2, 3};
+  EXPECT_THAT(data(nobody).message(), HasSubstr("no rank that is connected"));
   EXPECT_NE(publisher.seen.wait("refused"), "");
+  // A rank waits for its data connection: what names another session is not it, nor is a second.
+  Stranger control(publisher.listener->endpoint());
+  const SessionId session = control.prove("");
+  ASSERT_TRUE(control.why.ok()) << control.why.to_string();
+  EXPECT_THAT(data(nobody).message(), HasSubstr("no rank that is connected"));
+  EXPECT_EQ(publisher.seen.count("data 1"), 0);
+  EXPECT_TRUE(data(session).ok());
+  EXPECT_NE(publisher.seen.wait("data 1"), "");
+  EXPECT_THAT(data(session).message(), HasSubstr("no rank that is connected"));
+  EXPECT_EQ(publisher.seen.count("data 1"), 1);
+}
+
+TEST(Channel, S2_NoMoreRanksThanThePublisherTakes) {
+  ChannelOptions options;
+  options.peers_max = 1;
+  Publisher publisher(options);
+  Stranger first(publisher.listener->endpoint());
+  first.prove("");
+  ASSERT_TRUE(first.why.ok()) << first.why.to_string();
+  Stranger second(publisher.listener->endpoint());
+  second.prove("");
+  EXPECT_THAT(second.why.message(), HasSubstr("as many ranks are connected"));
+  EXPECT_NE(publisher.seen.wait("refused"), "");
+  EXPECT_EQ(publisher.seen.count("open"), 1);
+}
+
+// What is queued for a peer that does not read has a ceiling; it is let go and told apart.
+TEST(Channel, S2_APeerThatDoesNotReadIsLetGo) {
+  ChannelOptions options;
+  options.send_queue_bytes_max = 1 << 20;
+  Publisher publisher(options);
+  Stranger stopped(publisher.listener->endpoint(), 4096);
+  stopped.prove("");
+  ASSERT_NE(publisher.seen.wait("open 1"), "");
+  for (int i = 0; i < 64; ++i) {
+    publisher.listener->send(1, std::vector<uint8_t>(1 << 20));
+  }
+  EXPECT_THAT(publisher.seen.wait("closed 1"), HasSubstr("the peer does not read"));
+  expect_served(publisher);
 }
 
 TEST(Channel, S2_HalfOpenConnectionsAreBounded) {

@@ -94,18 +94,54 @@ TEST(Handshake, S1_ARankDoesNotTakeWeightsFromAnImpostor) {
   EXPECT_FALSE(client.done());
 }
 
+// A proof that was overheard opens nothing else: each side's nonce, and the session, are in it.
 TEST(Handshake, S1_AProofIsOfNoUseInAnotherHandshake) {
-  ClientHandshake client("secret", Role::kControl, {}, Nonce{2});
-  ServerHandshake first("secret", Nonce{1}, SessionId{7});
-  ServerHandshake second("secret", Nonce{9}, SessionId{8});
+  for (const auto& [nonce, session] :
+       {std::pair{Nonce{9}, SessionId{7}}, {Nonce{1}, SessionId{8}}}) {
+    ClientHandshake client("secret", Role::kControl, {}, Nonce{2});
+    ServerHandshake first("secret", Nonce{1}, SessionId{7});
+    ServerHandshake second("secret", nonce, session);
+    Bytes hello;
+    Bytes reply;
+    Bytes proof;
+    client.start(hello);
+    ASSERT_TRUE(first.take(hello, reply).ok());
+    ASSERT_TRUE(client.take(reply, proof).ok());
+    ASSERT_TRUE(second.take(hello, reply).ok());
+    EXPECT_FALSE(second.take(proof, reply).ok());
+  }
+  // The publisher's proof, played back to a rank that asks anew.
+  ServerHandshake server("secret", Nonce{1}, SessionId{7});
+  Bytes answers[2];
+  for (const Nonce& nonce : {Nonce{2}, Nonce{3}}) {
+    ClientHandshake client("secret", Role::kControl, {}, nonce);
+    Bytes request;
+    if (answers[0].empty()) {
+      client.start(request);
+      ASSERT_TRUE(server.take(request, answers[0]).ok());
+      request.clear();
+      ASSERT_TRUE(client.take(answers[0], request).ok());
+      Bytes ignored;
+      ASSERT_TRUE(server.take(request, ignored).ok());
+      server.accept(answers[1]);
+      EXPECT_TRUE(client.take(answers[1], ignored).ok());
+    } else {
+      ASSERT_TRUE(client.take(answers[0], request).ok());
+      EXPECT_FALSE(client.take(answers[1], request).ok());
+    }
+  }
+}
+
+TEST(Handshake, S3_AnotherVersionIsNamed) {
   Bytes hello;
-  Bytes reply;
-  Bytes proof;
+  ClientHandshake client("", Role::kControl, {}, Nonce{2});
   client.start(hello);
-  ASSERT_TRUE(first.take(hello, reply).ok());
-  ASSERT_TRUE(client.take(reply, proof).ok());
-  ASSERT_TRUE(second.take(hello, reply).ok());
-  EXPECT_FALSE(second.take(proof, reply).ok());
+  hello[8] = 2;
+  ServerHandshake server("", Nonce{1}, SessionId{7});
+  Bytes reply;
+  EXPECT_THAT(server.take(hello, reply).message(), HasSubstr("another version than 1"));
+  Bytes request;
+  EXPECT_FALSE(client.take(reply, request).ok());
 }
 
 TEST(Handshake, CaseB56_AStrangerIsKnownByItsFirstByte) {
