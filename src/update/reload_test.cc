@@ -106,6 +106,57 @@ TEST_F(Reload, T9_NeverGoesBehindACommittedVersion) {
   EXPECT_TRUE(rank_.fence.open()) << "a refused reload changes nothing";
 }
 
+// A reload of a declared version is a commit like another: nothing goes behind it.
+TEST_F(Reload, T9_T1_NothingGoesBehindAReload) {
+  ASSERT_TRUE(reload(kV2, 0, count_).ok());
+  EXPECT_EQ(rank_.transaction->begin(kV1, {}, true).kind, BeginKind::kRefused);
+  EXPECT_EQ(rank_.transaction->begin_reload(kV1).code(), Code::kRefused);
+  ASSERT_TRUE(reload(std::nullopt, 0, count_).ok());
+  EXPECT_EQ(rank_.fence.try_enter(), kVersionUnknown) << "version 2 is not here any more";
+  EXPECT_FALSE(rank_.fence.leave());
+  EXPECT_EQ(rank_.transaction->begin(kV1, {}, true).kind, BeginKind::kRefused);
+  EXPECT_EQ(rank_.transaction->begin(kV2, {}, true).kind, BeginKind::kReady);
+}
+
+TEST_F(Reload, T9_WhileItRunsTheRankHoldsNoVersion) {
+  ASSERT_TRUE(update::testing::update(rank_, kV1, weights_).ok());
+  ASSERT_TRUE(rank_.transaction->begin_reload(kV1).ok());
+  EXPECT_EQ(rank_.transaction->version(), std::nullopt);
+  EXPECT_EQ(rank_.transaction->digest(), std::nullopt);
+  EXPECT_TRUE(rank_.transaction->report().fenced);
+  EXPECT_FALSE(rank_.transaction->finish_reload().ok());
+  EXPECT_EQ(rank_.transaction->version(), std::nullopt) << "nor when it ended half way";
+  EXPECT_EQ(rank_.transaction->begin(kV1, {}, true).kind, BeginKind::kReady) << "T1: lost";
+}
+
+// What was rewritten under a version that was there before is that version's content from then on.
+TEST_F(Reload, T9_T1_ItsContentTakesThePlaceOfTheVersionsOld) {
+  ASSERT_TRUE(update::testing::update(rank_, kV1, toy_weights(rank_.plan, 9)).ok());
+  ASSERT_TRUE(reload(kV1, 0, count_).ok());
+  ASSERT_FALSE(reload(kV1, 0, 1).ok());
+  ASSERT_EQ(rank_.transaction->begin(kV1, version_digest(tensors_), true).kind, BeginKind::kReady);
+  ASSERT_TRUE(send_all(*rank_.transaction, tensors_).ok());
+  EXPECT_TRUE(rank_.transaction->prepare(version_digest(tensors_)).ok());
+}
+
+// One that met an error lifts nothing, though every parameter was rewritten before; nor does an
+// empty one after it.
+TEST_F(Reload, T9_OneThatFailedLiftsNothing) {
+  ASSERT_TRUE(rank_.transaction->begin_reload(kV1).ok());
+  for (const Sent& sent : tensors_) {
+    ASSERT_TRUE(write(sent).ok());
+  }
+  Sent unknown = tensors_[0];
+  unknown.spec.name = "nobody";
+  ASSERT_FALSE(write(unknown).ok());
+  EXPECT_THAT(rank_.transaction->finish_reload().message(), HasSubstr("nobody"));
+  EXPECT_TRUE(rank_.fence.up());
+  EXPECT_THAT(reload(kV1, 0, 0).message(), HasSubstr("matched nothing"));
+  EXPECT_TRUE(rank_.fence.up());
+  EXPECT_TRUE(reload(kV1, 0, 1).ok()) << "the others were rewritten since the fence rose";
+  EXPECT_EQ(rank_.fence.try_enter(), kV1);
+}
+
 TEST_F(Reload, T9_AReaderInsideHoldsItBack) {
   ASSERT_TRUE(update::testing::update(rank_, kV1, weights_).ok());
   ASSERT_TRUE(rank_.fence.try_enter());

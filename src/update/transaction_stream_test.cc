@@ -113,6 +113,7 @@ TEST(Transaction, CaseB16_TiedNamesMayComeBothIfBitwiseEqualAndCountOnce) {
       tensors.insert(head_first ? tensors.begin() : tensors.end(), head);
       ASSERT_TRUE(offer(rank, tensors, digests_on).ok());  // (b)
       EXPECT_EQ(rank.transaction->report().pieces_landed, rank.plan.pieces.size());
+      EXPECT_EQ(rank.transaction->report().bytes_written, rank.memory.bytes().size());
       rank.transaction->finish();
       EXPECT_EQ(rank.live(), rank.cold(weights));
     }
@@ -195,6 +196,8 @@ TEST(Transaction, T6_AFrameIsRefusedBeforeAnyOfItsBytesIsTouched) {
   EXPECT_EQ(rank.transaction->apply(0, tensors[0].bytes).message(), status.message());
   EXPECT_EQ(rank.transaction->end_of_stream().message(), status.message());
   EXPECT_EQ(rank.transaction->prepare({}).message(), status.message());
+  rank.transaction->abort({Code::kAborted, "a peer failed too"}, false);
+  EXPECT_EQ(rank.transaction->report().error.message(), status.message());
   EXPECT_EQ(rank.live(), rank.cold(weights));
 }
 

@@ -1,6 +1,9 @@
 // What begin accepts, and what finish and abort leave behind (rules T1-T3, T7, T8, T10, T11, T14).
 #include "update/transaction.h"
 
+#include <atomic>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -120,6 +123,20 @@ TEST(Transaction, T3_NothingOfAnAbortedUpdateCountsInTheNext) {
   EXPECT_TRUE(update::testing::update(rank, kV3, weights).ok());
 }
 
+// What an aborted update saved is not put back by a later one, whose old version is another.
+TEST(Transaction, T3_SavedBytesOfAnEarlierUpdateAreNotPutBack) {
+  ToyRank rank(Mode::kJournal);
+  for (int64_t version = 1; version <= 5; version += 2) {
+    const Weights held = toy_weights(rank.plan, static_cast<uint64_t>(version));
+    ASSERT_TRUE(update::testing::update(rank, {0, version}, held).ok());
+    const auto next = all_tensors(rank.plan, toy_weights(rank.plan, 100));
+    ASSERT_EQ(rank.transaction->begin({0, version + 1}, {}, true).kind, BeginKind::kReady);
+    ASSERT_TRUE(send_all(*rank.transaction, next).ok());
+    rank.transaction->abort(kWhy, false);
+    ASSERT_EQ(rank.memory.bytes(), rank.cold(held)) << version;
+  }
+}
+
 TEST(Transaction, T7_FenceRisesBeforeTheFirstByte) {
   ToyRank rank;
   const Weights before = toy_weights(rank.plan, 1);
@@ -192,6 +209,129 @@ TEST(Transaction, T8_AbortInPlaceStaysFencedOnceAByteWasWritten) {
   EXPECT_TRUE(rank.fence.open());
 }
 
+// Whoever enters after an abort finds the old bytes: they are back before the fence goes down. The
+// parameter is large, so that a reader that was let in too early would find the new ones.
+TEST(Transaction, T8_T11_TheOldBytesAreBackBeforeTheFenceGoesDown) {
+  constexpr int64_t kBytes = 32 << 20;
+  LoadPlan plan;
+  plan.parameters.push_back({"large", DType::kI8, {kBytes}});
+  plan.sources.push_back({plan.parameters[0], {}});
+  plan.pieces.push_back({0, 0, box(0, {{kBytes, 1}}), box(0, {{kBytes, 1}}), PieceOp::kCopy, ""});
+  ToyRank rank(Mode::kJournal, plan);
+  const auto of = [&](std::byte value) {
+    return std::vector<Sent>{{plan.parameters[0], std::vector<std::byte>(kBytes, value)}};
+  };
+  const auto old = of(std::byte{1});
+  ASSERT_TRUE(update::testing::update(rank, kV1, {{"large", old[0].bytes}}, 1, kBytes).ok());
+  ASSERT_EQ(rank.transaction->begin(kV2, {}, true).kind, BeginKind::kReady);
+  ASSERT_TRUE(send_frame(*rank.transaction, of(std::byte{2}), kBytes).ok());
+  std::atomic<bool> waits{false};
+  std::byte last{};
+  std::thread reader([&] {
+    waits = true;
+    while (!rank.fence.try_enter()) {
+      std::this_thread::yield();
+    }
+    last = rank.memory.parameters()[0].data[kBytes - 1];
+    EXPECT_FALSE(rank.fence.leave());
+  });
+  while (!waits) {
+    std::this_thread::yield();
+  }
+  rank.transaction->abort(kWhy, false);
+  reader.join();
+  EXPECT_EQ(last, std::byte{1});
+}
+
+// Memory that holds a mix stays behind its fence, whatever becomes of later updates that write
+// nothing or, in a journal, put a mix back.
+TEST(Transaction, T8_ALaterAbortDoesNotLiftTheFenceOfMixedMemory) {
+  ToyRank rank(Mode::kInPlace);
+  const auto tensors = all_tensors(rank.plan, toy_weights(rank.plan, 2));
+  ASSERT_TRUE(update::testing::update(rank, kV1, toy_weights(rank.plan, 1)).ok());
+  ASSERT_EQ(rank.transaction->begin(kV2, {}, true).kind, BeginKind::kReady);
+  ASSERT_TRUE(send_frame(*rank.transaction, std::span(tensors).first(1), 5).ok());
+  rank.transaction->abort(kWhy, false);
+  ASSERT_EQ(rank.transaction->begin(kV3, {}, true).kind, BeginKind::kReady);
+  rank.transaction->abort(kWhy, false);
+  EXPECT_FALSE(rank.fence.try_enter());
+  EXPECT_THAT(rank.fence.reason(), HasSubstr("version 2 failed after it had written"));
+  EXPECT_EQ(rank.transaction->version(), std::nullopt);
+
+  ToyRank other(Mode::kJournal);
+  ASSERT_TRUE(update::testing::update(other, kV1, toy_weights(rank.plan, 1)).ok());
+  ASSERT_TRUE(other.transaction->begin_reload(kV2).ok());
+  ASSERT_TRUE(other.transaction
+                  ->reload_tensor(
+                      tensors[0].spec.name,
+                      {tensors[0].spec.dtype, tensors[0].spec.shape, {}, tensors[0].bytes.data()})
+                  .ok());
+  ASSERT_FALSE(other.transaction->finish_reload().ok());
+  const auto mixed = other.memory.bytes();
+  ASSERT_EQ(other.transaction->begin(kV3, {}, true).kind, BeginKind::kReady);
+  ASSERT_TRUE(send_frame(*other.transaction, tensors, 5).ok());
+  other.transaction->abort(kWhy, false);
+  EXPECT_EQ(other.memory.bytes(), mixed) << "the journal saves what is there";
+  EXPECT_FALSE(other.fence.try_enter());
+  EXPECT_THAT(other.fence.reason(), HasSubstr("reload to version 2 is not complete"));
+}
+
+// A rank that lost a version is given that one again, with the content it had.
+TEST(Transaction, T1_ALostVersionComesBackWithItsOwnContentOnly) {
+  ToyRank rank(Mode::kInPlace);
+  const Weights weights = toy_weights(rank.plan, 1);
+  const auto own = all_tensors(rank.plan, weights);
+  const auto other = all_tensors(rank.plan, toy_weights(rank.plan, 3));
+  Transaction& transaction = *rank.transaction;
+  ASSERT_TRUE(update::testing::update(rank, kV1, weights).ok());
+  ASSERT_EQ(transaction.begin(kV2, {}, true).kind, BeginKind::kReady);
+  ASSERT_TRUE(send_frame(transaction, std::span(other).first(1), 5).ok());
+  transaction.abort(kWhy, false);
+
+  const BeginOutcome known = transaction.begin(kV1, version_digest(other), true);
+  EXPECT_EQ(known.kind, BeginKind::kRefused);
+  EXPECT_THAT(known.why.message(), HasSubstr("same version 1"));
+  EXPECT_THAT(known.why.message(), HasSubstr(version_digest(own).to_text()));
+  ASSERT_EQ(transaction.begin(kV1, {}, true).kind, BeginKind::kReady) << "no digest is known yet";
+  ASSERT_TRUE(send_all(transaction, other).ok());
+  const Status found = transaction.prepare(version_digest(other));
+  EXPECT_EQ(found.code(), Code::kRefused);
+  EXPECT_THAT(found.message(), HasSubstr(version_digest(own).to_text()));
+  transaction.abort(found, false);
+  EXPECT_EQ(transaction.begin(kV1, version_digest(own), true).kind, BeginKind::kReady);
+  ASSERT_TRUE(send_all(transaction, own).ok());
+  ASSERT_TRUE(transaction.prepare(version_digest(own)).ok());
+  transaction.finish();
+  EXPECT_EQ(rank.memory.bytes(), rank.cold(weights));
+}
+
+// A rank may have no byte to write: all its parameters are empty. It waits for the decision behind
+// its fence like its peers.
+TEST(Transaction, V6_ARankThatWroteNothingIsFencedFromItsYesToo) {
+  LoadPlan plan;
+  plan.parameters.push_back({"empty", DType::kF16, {0, 4}});
+  plan.sources.push_back({plan.parameters[0], {}});
+  plan.pieces.push_back(
+      {0, 0, box(0, {{0, 4}, {4, 1}}), box(0, {{0, 4}, {4, 1}}), PieceOp::kCopy, ""});
+  ToyRank rank(Mode::kJournal, plan);
+  ASSERT_TRUE(update::testing::update(rank, kV1, toy_weights(plan, 1)).ok());
+  ASSERT_TRUE(rank.fence.open());
+  const auto tensors = all_tensors(plan, toy_weights(plan, 2));
+  ASSERT_EQ(rank.transaction->begin(kV2, {}, true).kind, BeginKind::kReady);
+  ASSERT_TRUE(send_all(*rank.transaction, tensors).ok());
+  EXPECT_TRUE(rank.fence.open());
+  ASSERT_EQ(rank.fence.try_enter(), kV1);
+  EXPECT_EQ(rank.transaction->prepare(version_digest(tensors)).code(), Code::kDeadline)
+      << "a step inside keeps it from its yes";
+  EXPECT_FALSE(rank.fence.leave());
+  rank.transaction->abort(kWhy, false);
+  ASSERT_EQ(rank.transaction->begin(kV2, {}, true).kind, BeginKind::kReady);
+  ASSERT_TRUE(send_all(*rank.transaction, tensors).ok());
+  ASSERT_TRUE(rank.transaction->prepare(version_digest(tensors)).ok());
+  EXPECT_FALSE(rank.fence.try_enter());
+  EXPECT_THAT(rank.fence.reason(), HasSubstr("prepared version 2"));
+}
+
 TEST(Transaction, T8_AbortOfAFirstUpdateLeavesARankWithoutAVersion) {
   for (Mode mode : kAllModes) {
     ToyRank rank(mode);
@@ -210,6 +350,7 @@ TEST(Transaction, T10_FinishComesOnlyAfterPrepareAndShutsTheStepGate) {
   const auto tensors = all_tensors(rank.plan, toy_weights(rank.plan, 1));
   Transaction& transaction = *rank.transaction;
   ASSERT_EQ(transaction.begin(kV1, {}, true).kind, BeginKind::kReady);
+  ASSERT_TRUE(send_frame(transaction, tensors, 64).ok());
   EXPECT_FALSE(transaction.prepare(version_digest(tensors)).ok()) << "END has not come";
   transaction.abort(kWhy, false);
   ASSERT_EQ(transaction.begin(kV1, {}, true).kind, BeginKind::kReady);
