@@ -127,10 +127,10 @@ void StreamReceiver::on_road_failure(const Status& why) {
 void StreamReceiver::fail(const Status& why) {
   if (failure_.ok() && !why.ok()) {
     failure_ = why;
-    // A kept error holds no buffer alive (rule R4).
-    metadata_ = {};
-    entries_ = {};
-    tensors_ = {};
+    // A kept error holds no buffer alive (rule R4). Assigning {} would keep the memory.
+    metadata_ = std::vector<std::byte>();
+    entries_ = std::vector<wire::Entry>();
+    tensors_ = std::vector<update::FrameTensor>();
   }
 }
 

@@ -1,6 +1,7 @@
 // The two ends of a stream (rules R1-R4, R6, R7, W4, W5, W7, W9).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include "protocol/stream_receiver.h"
 #include "protocol/stream_sender.h"
@@ -94,6 +95,21 @@ TEST_F(Stream, W9_AModelOfEmptyTensorsAloneIsRefused) {
   EXPECT_EQ(plan_stream({}, 64).status().code(), Code::kInvalidArgument);
 }
 
+// No sender of ours writes a bucket without bytes; others may.
+TEST_F(Stream, W9_ABucketWithoutBytesIsRead) {
+  const std::vector<TensorSpec> empty = {{"e", DType::kF16, {0, 4}}, {"f", DType::kI8, {0}}};
+  std::string metadata;
+  ASSERT_TRUE(wire::encode_metadata(empty, metadata).ok());
+  Bytes stream = frame({wire::kBucket, static_cast<int64_t>(metadata.size()), 0, 7}, metadata, 0);
+  append(stream, stream_);
+  StreamReceiver receiver(options(), sink_);
+  EXPECT_EQ(feed(receiver, stream, 9), stream.size());
+  EXPECT_TRUE(receiver.done());
+  EXPECT_TRUE(receiver.result().ok()) << receiver.result().to_string();
+  EXPECT_EQ(sink_.frames.at(0), empty);
+  EXPECT_EQ(sink_.ends, 1);
+}
+
 TEST_F(Stream, R1_AfterAFailureEverythingIsReceivedAndNothingApplied) {
   sink_.fail_at_frame = 2;
   StreamReceiver receiver(options(), sink_);
@@ -160,6 +176,22 @@ TEST_F(Stream, R3_SizesThatCannotBeTrustedPutTheRankOutOfStep) {
   }
 }
 
+// A ceiling may be higher than what memory there is. Sanitizers end the process instead of saying
+// so, unless told otherwise.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_F(Stream, R3_S3_MemoryThatIsRefusedPutsTheRankOutOfStep) {
+  StreamReceiverOptions generous = options();
+  generous.metadata_bytes_max = UINT64_MAX;
+  for (const int64_t bytes : {int64_t{1} << 60, INT64_MAX}) {
+    StreamReceiver receiver(generous, sink_);
+    feed(receiver, wire::encode_header({wire::kBucket, bytes, 5, 7}));
+    EXPECT_TRUE(receiver.done() && receiver.out_of_step());
+    EXPECT_EQ(receiver.result().code(), Code::kExhausted);
+    EXPECT_THAT(receiver.result().message(), HasSubstr(std::to_string(bytes)));
+  }
+}
+#endif
+
 TEST_F(Stream, R3_ARoadThatFailsBeforeEndPutsTheRankOutOfStep) {
   for (size_t cut = 0; cut < stream_.size(); cut += 37) {
     RecordingSink sink;
@@ -187,6 +219,24 @@ TEST_F(Stream, R4_PayloadIsHandedOnWhereItLies) {
     at += run.size();
   }
   EXPECT_TRUE(receiver.result().ok());
+}
+
+// What failed is drained, maybe for long; the memory of the frame that failed is not kept for it.
+TEST_F(Stream, R4_AKeptErrorHoldsNoBuffer) {
+  constexpr size_t kMetadataBytes = 16 << 20;
+  StreamReceiverOptions large = options();
+  large.metadata_bytes_max = kMetadataBytes;
+  const auto in_use = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  const Bytes stream =
+      frame({wire::kBucket, kMetadataBytes, 5, 7}, std::string(kMetadataBytes, '['), 5);
+  StreamReceiver receiver(large, sink_);
+  const size_t before = in_use();
+  EXPECT_EQ(feed(receiver, stream), stream.size());
+  EXPECT_THAT(receiver.result().message(), HasSubstr("frame 1"));
+  EXPECT_LT(in_use(), before + kMetadataBytes / 2);
 }
 
 TEST_F(Stream, R6_TheVersionMustBeTheOneExpected) {
