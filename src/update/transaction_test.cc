@@ -1,9 +1,6 @@
 // What begin accepts, and what finish and abort leave behind (rules T1-T3, T7, T8, T10, T11, T14).
 #include "update/transaction.h"
 
-#include <atomic>
-#include <thread>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -133,7 +130,7 @@ TEST(Transaction, T3_SavedBytesOfAnEarlierUpdateAreNotPutBack) {
     ASSERT_EQ(rank.transaction->begin({0, version + 1}, {}, true).kind, BeginKind::kReady);
     ASSERT_TRUE(send_all(*rank.transaction, next).ok());
     rank.transaction->abort(kWhy, false);
-    ASSERT_EQ(rank.memory.bytes(), rank.cold(held)) << version;
+    ASSERT_EQ(rank.live(), rank.cold(held)) << version;
   }
 }
 
@@ -209,40 +206,6 @@ TEST(Transaction, T8_AbortInPlaceStaysFencedOnceAByteWasWritten) {
   EXPECT_TRUE(rank.fence.open());
 }
 
-// Whoever enters after an abort finds the old bytes: they are back before the fence goes down. The
-// parameter is large, so that a reader that was let in too early would find the new ones.
-TEST(Transaction, T8_T11_TheOldBytesAreBackBeforeTheFenceGoesDown) {
-  constexpr int64_t kBytes = 32 << 20;
-  LoadPlan plan;
-  plan.parameters.push_back({"large", DType::kI8, {kBytes}});
-  plan.sources.push_back({plan.parameters[0], {}});
-  plan.pieces.push_back({0, 0, box(0, {{kBytes, 1}}), box(0, {{kBytes, 1}}), PieceOp::kCopy, ""});
-  ToyRank rank(Mode::kJournal, plan);
-  const auto of = [&](std::byte value) {
-    return std::vector<Sent>{{plan.parameters[0], std::vector<std::byte>(kBytes, value)}};
-  };
-  const auto old = of(std::byte{1});
-  ASSERT_TRUE(update::testing::update(rank, kV1, {{"large", old[0].bytes}}, 1, kBytes).ok());
-  ASSERT_EQ(rank.transaction->begin(kV2, {}, true).kind, BeginKind::kReady);
-  ASSERT_TRUE(send_frame(*rank.transaction, of(std::byte{2}), kBytes).ok());
-  std::atomic<bool> waits{false};
-  std::byte last{};
-  std::thread reader([&] {
-    waits = true;
-    while (!rank.fence.try_enter()) {
-      std::this_thread::yield();
-    }
-    last = rank.memory.parameters()[0].data[kBytes - 1];
-    EXPECT_FALSE(rank.fence.leave());
-  });
-  while (!waits) {
-    std::this_thread::yield();
-  }
-  rank.transaction->abort(kWhy, false);
-  reader.join();
-  EXPECT_EQ(last, std::byte{1});
-}
-
 // Memory that holds a mix stays behind its fence, whatever becomes of later updates that write
 // nothing or, in a journal, put a mix back.
 TEST(Transaction, T8_ALaterAbortDoesNotLiftTheFenceOfMixedMemory) {
@@ -302,7 +265,7 @@ TEST(Transaction, T1_ALostVersionComesBackWithItsOwnContentOnly) {
   ASSERT_TRUE(send_all(transaction, own).ok());
   ASSERT_TRUE(transaction.prepare(version_digest(own)).ok());
   transaction.finish();
-  EXPECT_EQ(rank.memory.bytes(), rank.cold(weights));
+  EXPECT_EQ(rank.live(), rank.cold(weights));
 }
 
 // A rank may have no byte to write: all its parameters are empty. It waits for the decision behind
