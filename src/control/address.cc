@@ -73,6 +73,17 @@ std::string describe(const Address& address) {
   return (tcp.address().is_v6() ? "[" + host + "]" : host) + ":" + std::to_string(tcp.port());
 }
 
+std::string origin_of(Socket& socket, const Address& address) {
+  if (!is_unix(address)) {
+    return to_tcp(address).address().to_string();
+  }
+  ucred who{};
+  socklen_t bytes = sizeof(who);
+  return getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0
+             ? "process " + std::to_string(who.pid)
+             : "unix";
+}
+
 uint16_t port_of(const Address& address) {
   return is_unix(address) ? 0 : to_tcp(address).port();
 }

@@ -20,6 +20,8 @@ Result<Address> resolve(const Endpoint& endpoint, const std::string& job,
 bool is_local(const Address& address);
 // For messages: "127.0.0.1:7000", "[::1]:7000", "unix".
 std::string describe(const Address& address);
+// Whose connection it is, as far as can be told before it is proved: "process 4711", "10.0.0.7".
+std::string origin_of(Socket& socket, const Address& address);
 // The port of a tcp address, else 0.
 uint16_t port_of(const Address& address);
 // The user of a unix peer is ours (SO_PEERCRED); true for other sockets.

@@ -25,7 +25,8 @@ struct ChannelOptions {
   std::string token;
   size_t frame_bytes_max = 1u << 20;
   size_t send_queue_bytes_max = 8u << 20;  // A peer that does not read is let go.
-  size_t half_open_max = 64;               // Beyond it the oldest unproved connection is closed.
+  // Unproved connections; beyond it the oldest of the process (tcp: host) that has most is closed.
+  size_t half_open_max = 64;
   size_t peers_max = 4096;
   std::chrono::nanoseconds handshake = std::chrono::seconds(10);
   std::chrono::nanoseconds heartbeat = std::chrono::seconds(1);

@@ -7,11 +7,13 @@
 
 namespace changeover::control {
 
-Intake::Intake(Socket socket, std::string address, const ChannelOptions& options,
-               const Nonce& nonce, const SessionId& session, Done done)
+Intake::Intake(Socket socket, std::string address, std::string origin,
+               const ChannelOptions& options, const Nonce& nonce, const SessionId& session,
+               Done done)
     : socket_(std::move(socket)),
       timer_(socket_.get_executor()),
       address_(std::move(address)),
+      origin_(std::move(origin)),
       deadline_(options.handshake),
       handshake_(options.token, nonce, session),
       done_(std::move(done)) {}

@@ -21,8 +21,8 @@ class Intake : public std::enable_shared_from_this<Intake> {
   // finish(): the owner decides whether its session is known and there is room.
   using Done = std::function<void(const std::shared_ptr<Intake>&, const Status&)>;
 
-  Intake(Socket socket, std::string address, const ChannelOptions& options, const Nonce& nonce,
-         const SessionId& session, Done done);
+  Intake(Socket socket, std::string address, std::string origin, const ChannelOptions& options,
+         const Nonce& nonce, const SessionId& session, Done done);
 
   void start();
   // Refuses before the first byte.
@@ -37,6 +37,8 @@ class Intake : public std::enable_shared_from_this<Intake> {
 
   const ServerHandshake& handshake() const { return handshake_; }
   const std::string& address() const { return address_; }
+  // Whose connections count as one peer's while they are not proved: a host, or a process.
+  const std::string& origin() const { return origin_; }
 
  private:
   void read();
@@ -48,6 +50,7 @@ class Intake : public std::enable_shared_from_this<Intake> {
   Socket socket_;
   asio::steady_timer timer_;
   std::string address_;
+  std::string origin_;
   std::chrono::nanoseconds deadline_;
   ServerHandshake handshake_;
   Done done_;

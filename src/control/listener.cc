@@ -39,7 +39,8 @@ struct Listener::Impl : std::enable_shared_from_this<Impl> {
 
   Status bind(const Endpoint& wanted);
   void accept();
-  void take(Socket socket, const std::string& address, bool refused);
+  void take(Socket socket, std::string address, std::string origin, bool refused);
+  std::shared_ptr<Intake> most_crowding() const;
   void proved(const std::shared_ptr<Intake>& intake, const Status& status);
   void add_control(const std::shared_ptr<Intake>& intake);
   void add_data(const std::shared_ptr<Intake>& intake);
@@ -51,8 +52,9 @@ struct Listener::Impl : std::enable_shared_from_this<Impl> {
   Acceptor acceptor;
   asio::steady_timer pause;
   Endpoint endpoint;
-  std::list<std::shared_ptr<Intake>> half_open;  // Limit: options.half_open_max; oldest first.
-  std::map<PeerId, Peer> peers;                  // Limit: options.peers_max.
+  // Oldest first. Limit: options.half_open_max, beyond it the most crowding one goes.
+  std::list<std::shared_ptr<Intake>> half_open;
+  std::map<PeerId, Peer> peers;  // Limit: options.peers_max.
   PeerId next_peer = 1;
 };
 
@@ -133,23 +135,24 @@ void Listener::Impl::accept() {
     const Address from = socket.remote_endpoint(error);
     const bool refused =
         error || !same_user(socket) || (self->options.token.empty() && !is_local(from));
-    self->take(std::move(socket), error ? "unknown" : describe(from), refused);
+    std::string origin = error ? "unknown" : origin_of(socket, from);
+    self->take(std::move(socket), error ? "unknown" : describe(from), std::move(origin), refused);
     self->accept();
   });
 }
 
-void Listener::Impl::take(Socket socket, const std::string& address, bool refused) {
+void Listener::Impl::take(Socket socket, std::string address, std::string origin, bool refused) {
   Nonce nonce;
   SessionId session;
   entropy(nonce);
   entropy(session);
   tune(socket, options.silence);
-  auto intake =
-      std::make_shared<Intake>(std::move(socket), address, options, nonce, session,
-                               [self = shared_from_this()](const auto& done, const Status& status) {
-                                 self->half_open.remove(done);
-                                 self->proved(done, status);
-                               });
+  auto intake = std::make_shared<Intake>(
+      std::move(socket), std::move(address), std::move(origin), options, nonce, session,
+      [self = shared_from_this()](const auto& done, const Status& status) {
+        self->half_open.remove(done);
+        self->proved(done, status);
+      });
   half_open.push_back(intake);
   if (refused) {
     intake->refuse(Verdict::kAddressRefused);
@@ -157,10 +160,21 @@ void Listener::Impl::take(Socket socket, const std::string& address, bool refuse
   }
   intake->start();
   if (half_open.size() > options.half_open_max) {
-    const auto oldest = half_open.front();
-    oldest->cancel({Code::kExhausted, "more than " + std::to_string(options.half_open_max) +
-                                          " connections wait to prove themselves"});
+    most_crowding()->cancel({Code::kExhausted, "more than " +
+                                                   std::to_string(options.half_open_max) +
+                                                   " connections wait to prove themselves"});
   }
+}
+
+// The oldest of whoever has most: one that opens them by the thousand crowds out itself.
+std::shared_ptr<Intake> Listener::Impl::most_crowding() const {
+  std::map<std::string_view, size_t> count;
+  for (const auto& intake : half_open) {
+    ++count[intake->origin()];
+  }
+  return *std::max_element(half_open.begin(), half_open.end(), [&](const auto& a, const auto& b) {
+    return count[a->origin()] < count[b->origin()];
+  });
 }
 
 void Listener::Impl::proved(const std::shared_ptr<Intake>& intake, const Status& status) {

@@ -1,17 +1,26 @@
 #include "control/outreach.h"
 
+#include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include <asio/buffer.hpp>
 #include <asio/read.hpp>
 #include <asio/write.hpp>
+#include <sys/socket.h>
 
 namespace changeover::control {
+namespace {
+
+constexpr auto kQueueFullPause = std::chrono::milliseconds(5);
+
+}  // namespace
 
 Outreach::Outreach(asio::io_context& context, ClientHandshake handshake,
                    std::chrono::nanoseconds deadline, Done done)
     : socket_(context),
       timer_(context),
+      pause_(context),
       handshake_(std::move(handshake)),
       deadline_(deadline),
       done_(std::move(done)) {}
@@ -25,15 +34,56 @@ void Outreach::start(const Address& address) {
                                       " ms for the publisher to answer (" + self->step_ + ")"});
     }
   });
+  if (address.protocol().family() == AF_UNIX) {
+    connect_local(address);
+    return;
+  }
   socket_.async_connect(address, [self = shared_from_this()](std::error_code error) {
     if (error) {
       self->end({Code::kUnavailable, error.message()});
-      return;
+    } else {
+      self->connected();
     }
-    self->step_ = "handshake";
-    self->handshake_.start(self->request_);
-    self->exchange();
   });
+}
+
+// A unix socket connects at once or not at all. Where the listener's queue is full there is nothing
+// to wait on, and who comes back seldom finds no place between those who come back often.
+void Outreach::connect_local(const Address& address) {
+  const auto self = shared_from_this();  // It may end here, and be let go of by its owner.
+  if (!done_) {
+    return;
+  }
+  std::error_code error;
+  if (!socket_.is_open()) {
+    socket_.open(address.protocol(), error);
+    if (!error) {
+      socket_.native_non_blocking(true, error);
+    }
+  }
+  if (error) {
+    end({Code::kUnavailable, error.message()});
+    return;
+  }
+  if (::connect(socket_.native_handle(), address.data(), static_cast<socklen_t>(address.size())) ==
+      0) {
+    connected();
+  } else if (errno == EAGAIN || errno == EINTR) {
+    pause_.expires_after(kQueueFullPause);
+    pause_.async_wait([self, address](std::error_code ended) {
+      if (!ended) {
+        self->connect_local(address);
+      }
+    });
+  } else {
+    end({Code::kUnavailable, std::error_code(errno, std::system_category()).message()});
+  }
+}
+
+void Outreach::connected() {
+  step_ = "handshake";
+  handshake_.start(request_);
+  exchange();
 }
 
 void Outreach::exchange() {
@@ -70,6 +120,7 @@ void Outreach::end(const Status& status) {
   }
   auto done = std::exchange(done_, nullptr);
   timer_.cancel();
+  pause_.cancel();
   std::error_code ignored;
   if (!status.ok()) {
     socket_.close(ignored);
@@ -80,6 +131,7 @@ void Outreach::end(const Status& status) {
 void Outreach::cancel() {
   done_ = nullptr;
   timer_.cancel();
+  pause_.cancel();
   std::error_code ignored;
   socket_.close(ignored);
 }

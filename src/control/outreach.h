@@ -25,11 +25,14 @@ class Outreach : public std::enable_shared_from_this<Outreach> {
   void cancel();  // Done is not called any more.
 
  private:
+  void connected();
+  void connect_local(const Address& address);
   void exchange();
   void end(const Status& status);
 
   Socket socket_;
   asio::steady_timer timer_;
+  asio::steady_timer pause_;
   ClientHandshake handshake_;
   std::chrono::nanoseconds deadline_;
   Done done_;

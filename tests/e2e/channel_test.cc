@@ -8,7 +8,7 @@
 #include "control/codec.h"
 #include "control/handshake.h"
 #include "os/socket.h"
-#include "tests/e2e/kit.h"
+#include "tests/e2e/child.h"
 
 namespace changeover::e2e {
 namespace {
@@ -173,6 +173,24 @@ TEST(Publishers, CaseB57_ASecondPublisherIsToldThatTheAddressIsInUse) {
     EXPECT_EQ(second.status().code(), Code::kUnavailable) << road;
     EXPECT_THAT(second.status().message(), HasSubstr("address in use"));
   }
+}
+
+// Case B56: one process of the same user opens connections by the thousand. It crowds out itself.
+TEST(Publishers, S2_CaseB56_AFloodOfConnectionsKeepsNoRankOut) {
+  const Model model(true);
+  auto publisher = open_publisher(publisher_options("shm"));
+  Process flood({"flood", publisher->endpoint().to_string()});
+  ASSERT_EQ(flood.line(), "flooding");
+  RankOptions half;
+  half.tp = 2;
+  Rank first(model, publisher->endpoint(), half);
+  half.rank = 1;
+  Rank second(model, publisher->endpoint(), half);
+  const auto report = publisher->publish(*model.source(1), publish_options(1, 2));
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(report->status.ok()) << report->status.to_string();
+  EXPECT_TRUE(first.serves(1) && second.serves(1));
+  EXPECT_EQ(first.log().all() + second.log().all(), "") << "neither was turned away";
 }
 
 TEST(Publishers, R7_WaitingForRanksNamesWhoIsMissing) {

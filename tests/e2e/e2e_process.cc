@@ -3,18 +3,30 @@
 //
 //   e2e_process rank FOLDER ENDPOINT ENGINE RANK TP MODE HOLD_AT
 //   e2e_process publisher FOLDER ENDPOINT VERSION RANKS HOLD_AT
+//   e2e_process flood SHM_ENDPOINT: connects and says nothing, as fast and as often as it can
+#include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <iostream>
 
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include "control/listener.h"
+#include "os/fd.h"
 #include "tests/e2e/kit.h"
 
 namespace changeover::e2e {
 namespace {
+
+// More than a listener's queue holds, so that what is taken from it is alive.
+constexpr size_t kFloodOpen = 6000;
 
 void say(const std::string& line) {
   const std::string text = line + "\n";
@@ -72,11 +84,40 @@ int run_publisher(char** argv) {
   return 0;
 }
 
+int run_flood(char** argv) {
+  const std::string name = control::shm_socket_name("default", Endpoint::parse(argv[2])->name);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path, sizeof address.sun_path);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  const size_t open_max = std::min<size_t>(kFloodOpen, limit.rlim_cur - 64);
+  std::deque<os::Fd> open;
+  for (uint64_t made = 0;;) {
+    os::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) {
+      continue;  // The queue is full, as it should be.
+    }
+    open.push_back(std::move(fd));
+    if (open.size() > open_max) {
+      open.pop_front();
+    }
+    if (++made == open_max) {
+      say("flooding");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace changeover::e2e
 
 int main(int, char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  return std::string(argv[1]) == "rank" ? changeover::e2e::run_rank(argv)
-                                        : changeover::e2e::run_publisher(argv);
+  const std::string what = argv[1];
+  return what == "rank"    ? changeover::e2e::run_rank(argv)
+         : what == "flood" ? changeover::e2e::run_flood(argv)
+                           : changeover::e2e::run_publisher(argv);
 }
