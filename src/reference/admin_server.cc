@@ -24,6 +24,7 @@ struct Connection {
   std::string arrived;   // at most line_bytes_max and one read
   std::string unsent;    // one reply: the next request is read when it is gone
   Instant deadline;      // of the next byte, in or out
+  bool asked = false;    // a whole line has come
   bool closing = false;  // as soon as `unsent` is gone
 };
 
@@ -46,6 +47,7 @@ class Server final : public AdminServer {
  private:
   void run();
   void accept_all();
+  bool make_room();
   bool serve(Connection& connection);
   bool receive(Connection& connection);
   void answer(Connection& connection);
@@ -99,7 +101,7 @@ void Server::accept_all() {
     Connection connection;
     connection.fd = std::move(fd).take();
     connection.deadline = clock_.now() + options_.idle_timeout;
-    if (connections_.size() >= options_.connections_max) {
+    if (connections_.size() >= options_.connections_max && !make_room()) {
       complain(connection, Code::kRefused,
                fmt::format("{} connections are open already: close one", connections_.size()));
       static_cast<void>(flush(connection));
@@ -107,6 +109,18 @@ void Server::accept_all() {
     }
     connections_.push_back(std::move(connection));
   }
+}
+
+// Those that say nothing must not keep out those that do.
+bool Server::make_room() {
+  for (auto at = connections_.begin(); at != connections_.end(); ++at) {
+    // Its line may lie there unread.
+    if (!at->asked && !(serve(*at) && at->asked)) {
+      connections_.erase(at);
+      return true;
+    }
+  }
+  return false;
 }
 
 // False when the connection is over.
@@ -160,6 +174,7 @@ void Server::answer(Connection& connection) {
   if (end == std::string::npos) {
     return;
   }
+  connection.asked = true;
   connection.unsent = handler_(std::string_view(connection.arrived).substr(0, end)) + '\n';
   connection.arrived.erase(0, end + 1);
 }

@@ -15,7 +15,9 @@ namespace changeover::reference {
 struct AdminServerOptions {
   std::string path;
   size_t line_bytes_max = 4096;  // a longer line is answered with an error and the end
-  size_t connections_max = 16;   // one more is told so and closed
+  // One more takes the place of the oldest that has asked nothing yet; where all have asked, it is
+  // told so and closed.
+  size_t connections_max = 16;
   std::chrono::nanoseconds idle_timeout = std::chrono::seconds(60);
 };
 
@@ -28,7 +30,7 @@ class AdminServer {
 
   virtual ~AdminServer() = default;  // Joins the thread and unlinks the path.
 
-  // kRefused where another process listens on the path, or something else is there.
+  // kUnavailable where another process listens on the path, kRefused where something else is there.
   static Result<std::unique_ptr<AdminServer>> start(AdminServerOptions options, Handler handler,
                                                     Complaint complaint);
 };

@@ -1,6 +1,7 @@
 #include "reference/admin_server.h"
 
 #include <filesystem>
+#include <vector>
 
 #include <changeover/admin.h>
 
@@ -106,6 +107,23 @@ TEST_F(AdminServerTest, S2_OneConnectionTooManyIsToldSo) {
   EXPECT_EQ(receive(third), "2 connections are open already: close one\n");
 }
 
+TEST_F(AdminServerTest, S2_ThoseThatSayNothingKeepNobodyOut) {
+  options_.connections_max = 2;
+  start();
+  const os::Fd asked = dial();
+  send(asked, "a\n");
+  EXPECT_EQ(receive(asked, 4), "<a>\n");
+  std::vector<os::Fd> mute;
+  for (int i = 0; i < 5; ++i) {
+    mute.push_back(dial());
+    send(mute.back(), "half a li");
+    EXPECT_EQ(*admin_request(options_.path, "x", seconds(10)), "<x>");
+  }
+  EXPECT_EQ(receive(mute.front()), "");
+  send(asked, "b\n");
+  EXPECT_EQ(receive(asked, 4), "<b>\n") << "who has asked before stays";
+}
+
 TEST_F(AdminServerTest, R7_APeerThatConnectsAndSaysNothingIsClosed) {
   options_.idle_timeout = milliseconds(50);
   start();
@@ -128,7 +146,7 @@ TEST_F(AdminServerTest, APeerThatHangsUpInTheMiddleHarmsNobody) {
 TEST_F(AdminServerTest, APathInUseIsRefused) {
   start();
   const auto second = AdminServer::start(options_, {}, {});
-  EXPECT_EQ(second.status().code(), Code::kRefused);
+  EXPECT_EQ(second.status().code(), Code::kUnavailable);
   EXPECT_EQ(*admin_request(options_.path, "x", seconds(10)), "<x>");
 }
 
