@@ -53,11 +53,11 @@ Result<ReferenceRankOptions> rank_options(const ReceiveArguments& arguments, End
   return options;
 }
 
-// A file that ends early is bad input, not a peer that went away; and the file is named.
+// What is wrong with a recording names its file.
 Status of_recording(const Status& status, const std::string& path) {
-  const Code code = status.code() == Code::kUnavailable ? Code::kCorrupt : status.code();
-  const Status renamed(code, status.message());
-  return status.message().find(path) == std::string::npos ? renamed.with_context(path) : renamed;
+  const bool file = status.code() == Code::kCorrupt || status.code() == Code::kInvalidArgument;
+  return file && status.message().find(path) == std::string::npos ? status.with_context(path)
+                                                                  : status;
 }
 
 }  // namespace

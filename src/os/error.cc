@@ -28,7 +28,6 @@ Code code_of(int error_number) {
     case EACCES:
     case EPERM:
     case EROFS:
-    case EADDRINUSE:
       return Code::kRefused;
     case ETIMEDOUT:
       return Code::kDeadline;

@@ -49,7 +49,7 @@ Status clear_path(const std::string& path, const sockaddr_un& address) {
   CHANGEOVER_TRY_ASSIGN(const Fd probe, make_socket());
   if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
       errno == EAGAIN) {
-    return {Code::kRefused,
+    return {Code::kUnavailable,
             fmt::format("unix socket {} in use: another process listens there; end it or choose "
                         "another path",
                         path)};

@@ -93,7 +93,7 @@ Result<Fd> listen_tcp(const std::string& host, uint16_t port) {
   }
   if (::bind(fd.get(), list->ai_addr, list->ai_addrlen) != 0 || ::listen(fd.get(), kBacklog) != 0) {
     if (errno == EADDRINUSE) {
-      return Status(Code::kRefused,
+      return Status(Code::kUnavailable,
                     fmt::format("port {} in use on {}: another process listens there; end it or "
                                 "choose another port (0 = any free one)",
                                 port, host));
@@ -148,9 +148,9 @@ Result<Fd> listen_unix(const std::string& name) {
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.first), address.second) != 0 ||
       ::listen(fd.get(), kBacklog) != 0) {
     if (errno == EADDRINUSE) {
-      return Status(Code::kRefused, fmt::format("unix socket \"@{}\" in use: another process "
-                                                "listens there; end it or choose another name",
-                                                name));
+      return Status(Code::kUnavailable, fmt::format("unix socket \"@{}\" in use: another process "
+                                                    "listens there; end it or choose another name",
+                                                    name));
     }
     return os_error("listen on unix socket \"@" + name + "\"", errno);
   }

@@ -21,8 +21,8 @@
 namespace changeover::os {
 
 // Listens on this address alone (an address or a name; IPv6 without brackets, scope ids as in
-// fe80::1%eth0). Port 0 takes a free one: local_port(). kRefused "port P in use" at once when
-// another process has it.
+// fe80::1%eth0). Port 0 takes a free one: local_port(). kUnavailable "port P in use" at once
+// when another process has it.
 Result<Fd> listen_tcp(const std::string& host, uint16_t port);
 Result<uint16_t> local_port(const Fd& fd);
 
@@ -34,7 +34,7 @@ Result<Fd> dial_tcp(const std::string& host, uint16_t port, const Clock& clock, 
 // `silence`, so a peer whose host vanished is found.
 Status tune_tcp(const Fd& fd, std::chrono::milliseconds silence = std::chrono::seconds(20));
 
-// An abstract unix socket: no file, its name is free again when the owner dies. kRefused
+// An abstract unix socket: no file, its name is free again when the owner dies. kUnavailable
 // "NAME in use" when it is taken. Any user of the host may dial: see peer_credentials().
 Result<Fd> listen_unix(const std::string& name);
 Result<Fd> dial_unix(const std::string& name, const Clock& clock, Instant deadline);

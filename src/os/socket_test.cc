@@ -61,7 +61,7 @@ TEST(Listen, CaseB57_SecondInstanceIsToldPortInUseAtOnce) {
   const Instant start = kClock.now();
   const Status second = listen_tcp("127.0.0.1", port).status();
   EXPECT_LT(kClock.now() - start, seconds(1));
-  EXPECT_EQ(second.code(), Code::kRefused);
+  EXPECT_EQ(second.code(), Code::kUnavailable);
   EXPECT_THAT(second.message(), HasSubstr(fmt::format("port {} in use on 127.0.0.1", port)));
 }
 
@@ -130,7 +130,7 @@ TEST(Unix, S4_AbstractNameIsFreeAgainAndTakenIsSaid) {
   {
     const Fd listener = listen_unix(name).take();
     const Status taken = listen_unix(name).status();
-    EXPECT_EQ(taken.code(), Code::kRefused);
+    EXPECT_EQ(taken.code(), Code::kUnavailable);
     EXPECT_THAT(taken.message(), HasSubstr("\"@" + name + "\" in use"));
     const Fd client = dial_unix(name, kClock, in(seconds(5))).take();
     const Fd server = accept_connection(listener, kClock, in(seconds(5))).take();

@@ -150,7 +150,7 @@ TEST_F(ReferenceRankTest, ASecondRankOnTheSameAdminPathIsRefused) {
   const auto first = std::move(rank_);
   make();
   const Status second = rank_->run();
-  EXPECT_EQ(second.code(), Code::kRefused);
+  EXPECT_EQ(second.code(), Code::kUnavailable);
   EXPECT_NE(second.message().find("in use"), std::string::npos);
   first->request_stop();
   thread_.join();

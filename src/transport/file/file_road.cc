@@ -128,7 +128,7 @@ Result<Run> FileReceiveRoad::receive(Part, uint64_t bytes_max, std::span<std::by
     return Status(Code::kInvalidArgument, "receive of 0 bytes");
   }
   if (bytes_left() == 0) {
-    return Status(Code::kUnavailable,
+    return Status(Code::kCorrupt,
                   fmt::format("{}: the recording ends after {} bytes, up to {} more were due",
                               path_, mapping_.bytes(), bytes_max));
   }
