@@ -1,6 +1,8 @@
 // changeover publish: a checkpoint (or a recording) to ranks, or into a recording.
+#include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
@@ -65,12 +67,41 @@ std::chrono::nanoseconds nanoseconds(double seconds) {
       std::chrono::duration<double>(seconds));
 }
 
+// What the publisher says while it waits and sends: who came, who was refused or lost, and why. A
+// rank that is refused asks again every second, from another port: each reason is said once.
+class Talk {
+ public:
+  explicit Talk(ProgressBar& bar) : bar_(bar) {}
+  void operator()(std::string_view line) {
+    const size_t reason = line.find("refused: ");
+    if (reason != line.npos) {
+      std::string key(line.substr(reason));
+      if (std::find(said_.begin(), said_.end(), key) != said_.end()) {
+        return;
+      }
+      said_.push_back(std::move(key));
+      if (said_.size() > kSaidMax) {
+        said_.pop_front();
+      }
+    }
+    bar_.say(printable(line));
+  }
+
+ private:
+  static constexpr size_t kSaidMax = 64;
+  ProgressBar& bar_;
+  std::deque<std::string> said_;
+};
+
 Result<UpdateReport> send(const PublishArguments& arguments, const PublishOptions& options,
-                          TensorSource& source, const Endpoint& to) {
+                          TensorSource& source, const Endpoint& to, ProgressBar& bar) {
   PublisherOptions publisher_options;
   publisher_options.endpoint = to;
   publisher_options.job = arguments.job;
   CHANGEOVER_TRY_ASSIGN(publisher_options.token, read_token(arguments.token_file));
+  if (!arguments.json) {
+    publisher_options.log = Talk(bar);
+  }
   CHANGEOVER_TRY_ASSIGN(const auto publisher, Publisher::open(std::move(publisher_options)));
   if (!arguments.json) {
     emit(stderr, "listening on {}, waiting for {} rank{}\n", publisher->endpoint().to_string(),
@@ -116,8 +147,9 @@ int run(const PublishArguments& arguments) {
   options.ranks_timeout = nanoseconds(arguments.wait_seconds);
   options.ready.emplace<ReadyNow>();
   options.on_progress = [&bar](uint64_t sent, uint64_t total) { bar.update(sent, total); };
-  const auto report = to->kind == Endpoint::Kind::kFile ? record_stream(**source, options, to->name)
-                                                        : send(arguments, options, **source, *to);
+  const auto report = to->kind == Endpoint::Kind::kFile
+                          ? record_stream(**source, options, to->name)
+                          : send(arguments, options, **source, *to, bar);
   bar.clear();
   return finish(report, arguments);
 }

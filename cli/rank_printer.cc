@@ -33,7 +33,8 @@ std::string state_text(const RankStatus& status, const std::string& waiting_for,
                        const std::string& from) {
   const std::string held =
       status.version ? "version " + version_text(status.version) : std::string("no version");
-  std::string text = status.fenced ? fmt::format("fenced, {}: {}", held, status.fence_reason)
+  std::string text = status.fenced && !status.version ? "fenced: " + status.fence_reason
+                     : status.fenced ? fmt::format("fenced, {}: {}", held, status.fence_reason)
                      : status.gate_open && waiting_for.empty()
                          ? "serving " + held
                          : fmt::format("{}, no steps: {}", held, waiting_for);

@@ -12,9 +12,9 @@ namespace {
 std::string outcome_text(const RankReport& rank) {
   const bool good =
       rank.outcome == RankOutcome::kCommitted || rank.outcome == RankOutcome::kAlreadyThere;
-  const Colour colour = good                                     ? Colour::kGreen
-                        : rank.outcome == RankOutcome::kRestored ? Colour::kYellow
-                                                                 : Colour::kRed;
+  const bool as_before =
+      rank.outcome == RankOutcome::kRestored || rank.outcome == RankOutcome::kRefused;
+  const Colour colour = good ? Colour::kGreen : as_before ? Colour::kYellow : Colour::kRed;
   return coloured(rank_outcome_name(rank.outcome), colour, stdout);
 }
 
@@ -50,10 +50,13 @@ std::string report_text(const UpdateReport& report) {
   }
   const double rate =
       report.seconds > 0 ? static_cast<double>(report.payload_bytes) / report.seconds : 0;
+  text += fmt::format("version {}: ", version_text(report.version));
   text +=
-      fmt::format("version {}: {} in {} bucket{}, {} ({}/s)", version_text(report.version),
-                  human_bytes(report.payload_bytes), report.buckets, report.buckets == 1 ? "" : "s",
-                  human_seconds(report.seconds), human_bytes(static_cast<uint64_t>(rate)));
+      report.buckets == 0
+          ? "nothing was sent"
+          : fmt::format("{} in {} bucket{}, {} ({}/s)", human_bytes(report.payload_bytes),
+                        report.buckets, report.buckets == 1 ? "" : "s",
+                        human_seconds(report.seconds), human_bytes(static_cast<uint64_t>(rate)));
   if (!report.digests_on) {
     text += ", without digests";
   } else if (report.digest) {

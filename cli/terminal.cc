@@ -117,14 +117,26 @@ ProgressBar::ProgressBar(std::string label)
       on_(is_terminal(stderr)),
       start_(std::chrono::steady_clock::now()) {}
 
-void ProgressBar::clear() {
+void ProgressBar::wipe() {
   if (drawn_) {
     emit(stderr, "\r\x1b[K");
     drawn_ = false;
   }
 }
 
+void ProgressBar::clear() {
+  const std::lock_guard lock(mutex_);
+  wipe();
+}
+
+void ProgressBar::say(std::string_view line) {
+  const std::lock_guard lock(mutex_);
+  wipe();
+  emit(stderr, "{}\n", line);
+}
+
 void ProgressBar::update(uint64_t done, uint64_t total) {
+  const std::lock_guard lock(mutex_);
   const auto now = std::chrono::steady_clock::now();
   if (!on_ || total == 0 || (drawn_ && now - last_ < std::chrono::milliseconds(100))) {
     return;

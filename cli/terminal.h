@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,7 +39,7 @@ class Table {
 };
 
 // One line on standard error that is redrawn at most ten times a second and wiped at the end.
-// Does nothing where standard error is not a terminal.
+// The bar does nothing where standard error is not a terminal. Any thread.
 class ProgressBar {
  public:
   explicit ProgressBar(std::string label);
@@ -47,8 +48,13 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
   void update(uint64_t done, uint64_t total);
   void clear();
+  // A line of its own; the bar goes on below it.
+  void say(std::string_view line);
 
  private:
+  void wipe();
+
+  std::mutex mutex_;
   std::string label_;
   bool on_;
   bool drawn_ = false;

@@ -29,6 +29,7 @@ enum class RankOutcome : uint8_t {
   kFenced,        // Aborted; memory may be mixed; refuses to serve.
   kInDoubt,       // Prepared; the decision did not arrive.
   kLost,          // No word from the rank: died, dropped, or cut off.
+  kRefused,       // Refused the begin: nothing was sent to it, nothing changed.
 };
 std::string_view rank_outcome_name(RankOutcome outcome);  // "committed", "already_there", ...
 

@@ -168,7 +168,7 @@ RankReport read_report(const pb::RankReport& value, FieldReader& reader) {
   out.rank = reader.rank(value.has_rank(), value.rank());
   out.incarnation = reader.incarnation(value.incarnation(), "report.incarnation");
   out.outcome = static_cast<RankOutcome>(
-      reader.between(value.outcome(), 0, int64_t(RankOutcome::kLost), "report.outcome"));
+      reader.between(value.outcome(), 0, int64_t(RankOutcome::kRefused), "report.outcome"));
   if (value.has_version_before()) {
     out.version_before = reader.version(true, value.version_before(), "report.version_before");
   }

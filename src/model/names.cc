@@ -102,7 +102,9 @@ Status NameReport::to_status() const {
   if (!missing.empty()) {
     text += fmt::format("; wanted but not offered ({}): {}", missing.size(), listed(missing));
   }
-  text += "; declare drop_segments, strip_prefixes or add_prefix if only the spelling differs";
+  text +=
+      "; if only the spelling differs, declare how: drop_segments, strip_prefixes or add_prefix of "
+      "the plan (--drop-segment, --strip-prefix, --add-prefix)";
   return {Code::kInvalidArgument, text};
 }
 

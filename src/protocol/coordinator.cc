@@ -430,7 +430,10 @@ RankReport Coordinator::member_report(const Member& member) const {
     report.version.reset();
     report.digest.reset();
   } else {
-    report.outcome = member.hello.fenced ? RankOutcome::kFenced : RankOutcome::kRestored;
+    const bool refused = member.begin->kind == BeginKind::kRefused;
+    report.outcome = refused               ? RankOutcome::kRefused
+                     : member.hello.fenced ? RankOutcome::kFenced
+                                           : RankOutcome::kRestored;
     report.error = member.begin->why;
   }
   return report;

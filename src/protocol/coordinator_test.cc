@@ -152,6 +152,8 @@ TEST_F(CoordinatorTest, V3_ARefusalEndsTheEngineBeforeAnyPeerWrites) {
   finished(a0, false);
   ASSERT_TRUE(is_done());
   EXPECT_THAT(report().ranks[1].error.message(), HasSubstr("a reload is open"));
+  EXPECT_EQ(report().ranks[0].outcome, RankOutcome::kRestored);
+  EXPECT_EQ(report().ranks[1].outcome, RankOutcome::kRefused);
 }
 
 TEST_F(CoordinatorTest, V5_ADecisionIsGivenAgainToARankThatComesBack) {

@@ -33,7 +33,7 @@ StepStatus StepFollower::status(Instant now) const {
     status.waiting_for = fmt::format("rank 0 of engine \"{}\", which conducts the steps: {}",
                                      options_.identity.engine, link_reason_);
   } else if (awaiting_) {
-    status.waiting_for = fmt::format("this rank's fence: {}", fence_reason_);
+    status.waiting_for = fmt::format("this rank: {}", fence_reason_);
   } else {
     status.waiting_for = engine_reason_;
   }

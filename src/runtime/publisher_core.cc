@@ -197,7 +197,13 @@ void PublisherCore::on_frame(control::PeerId peer, std::span<const uint8_t> body
                                  " before the data connection: out of place"};
   }
   if (wrong.ok()) {
+    const bool known = coordinator_.rank_of(peer) != nullptr;
     handle(Coordinator::Received{peer, *std::move(message)});
+    if (const RankName* rank = coordinator_.rank_of(peer); rank != nullptr && !known) {
+      const std::string missing = coordinator_.missing_ranks();
+      log("rank " + rank->to_text() + " is here" +
+          (missing.empty() ? "" : "; missing: " + missing));
+    }
     return;
   }
   log(at->second.address + ": refused: " + wrong.to_string());
@@ -213,7 +219,9 @@ void PublisherCore::on_closed(control::PeerId peer, const Status& why) {
   if (at == peers_.end()) {
     return;
   }
-  log(at->second.address + ": lost: " + why.to_string());
+  const RankName* rank = coordinator_.rank_of(peer);
+  log((rank == nullptr ? at->second.address : "rank " + rank->to_text()) +
+      ": lost: " + why.to_string());
   peers_.erase(at);
   handle(Coordinator::Closed{peer, why});
 }

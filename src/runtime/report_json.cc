@@ -72,6 +72,8 @@ std::string_view rank_outcome_name(RankOutcome outcome) {
       return "in_doubt";
     case RankOutcome::kLost:
       return "lost";
+    case RankOutcome::kRefused:
+      return "refused";
   }
   return "unknown";
 }

@@ -65,7 +65,9 @@ Status TransactionImpl::take(const FrameTensor& tensor, Incoming& incoming) {
   if (spec.dtype != source.spec.dtype || spec.shape != source.spec.shape) {
     return {Code::kInvalidArgument,
             base::quoted(spec.name) + " came as " + tensor::describe(spec.dtype, spec.shape) +
-                ", the plan wants " + tensor::describe(source.spec.dtype, source.spec.shape)};
+                ", this rank's plan wants " +
+                tensor::describe(source.spec.dtype, source.spec.shape) +
+                ": send it so, or start the rank with the config.json (or plan) of this model"};
   }
   if (tensor.nbytes != source_bytes_[incoming.match.source]) {
     return {Code::kCorrupt, base::quoted(spec.name) + ": " + std::to_string(tensor.nbytes) +

@@ -111,7 +111,9 @@ class Stream(CommandTest):
         self.rank(0, 1)
         self.assert_ok(*self.publish(37, ranks=1))
         for version in (0, 36):
-            self.assert_fails(1, arguments=self.publish(version, ranks=1))
+            done = self.assert_fails(1, arguments=self.publish(version, ranks=1))
+            self.assertRegex(done.out, r"a/0 .* 0 B .* refused\n")
+            self.assertIn(f"version {version}: nothing was sent", done.out)
         self.assert_ok(*self.publish(37, ranks=1))
         other = bytearray(safetensors(llama_tensors()))
         other[-1] ^= 1
@@ -157,6 +159,19 @@ class Stream(CommandTest):
         self.assert_fails(5, "last refused", "token", arguments=self.publish(
             1, "--token-file", "token", "--wait", "3", ranks=1))
 
+    def test_publisher_says_at_once_who_came_and_who_was_refused(self):
+        publisher = self.start(*self.publish(1, "--wait", "60"))
+        self.rank(1)
+        self.wait_for_error(publisher, "rank a/1 is here; missing: a/0\n")
+        self.rank(0, 4)
+        self.wait_for_error(publisher, "says its engine has 4 ranks, rank 1 says 2")
+        self.assertIsNone(publisher.process.poll(), "and it goes on waiting")
+
+    def wait_for_error(self, running, text):
+        while text not in running.error_text():
+            with self.assertRaises(subprocess.TimeoutExpired, msg=running.error_text()):
+                running.process.wait(timeout=0.01)
+
     def test_rank_refused_for_anothers_mistake_comes_back_when_that_is_mended(self):
         publisher = self.start(*self.publish(1))
         mistaken = self.rank(1, 4)
@@ -198,6 +213,13 @@ class Stream(CommandTest):
         self.rank(0).wait_for(lambda s: s["connected"])
         self.assert_fails(5, "in use", arguments=self.publish(2))
         self.assertEqual(first.stop(signal.SIGINT)[0], 130)
+
+    def test_second_process_that_would_be_the_same_rank(self):
+        self.rank(0, 1).wait_for(lambda s: not s["connected"])
+        for engine, admin in (("b", "a0"), ("a", "other")):  # The admin, the step socket.
+            self.assert_fails(5, "in use", arguments=(
+                "receive", "--model", "model", "--from", self.endpoint, "--engine", engine,
+                "--admin", f"unix:{self.folder}/{admin}"))
 
     def test_interrupted_rank(self):
         running = self.rank(0, 1)

@@ -51,6 +51,11 @@ class VerifyFolder(CommandTest):
         self.write("held/model.safetensors", safetensors(tensors))
         self.assert_fails(3, "model.layers.9.extra.weight", arguments=self.verify())
 
+    def test_wrapped_names_say_what_to_do(self):
+        tensors = {f"base_model.{name}": tensor for name, tensor in llama_tensors().items()}
+        self.write("held/model.safetensors", safetensors(tensors))
+        self.assert_fails(3, "--strip-prefix", arguments=self.verify())
+
     def test_undeclared_change_of_dtype(self):
         tensors = {**llama_tensors(), "model.norm.weight": ("F32", [8])}
         self.write("held/model.safetensors", safetensors(tensors))
