@@ -168,6 +168,9 @@ class FakeSubscriber final : public Subscriber {
   Result<std::unique_ptr<Reload>> begin_reload(std::optional<VersionStamp>) override {
     return Status(Code::kRefused, "a fake reloads nothing");
   }
+  Result<std::unique_ptr<Move>> begin_move(std::string) override {
+    return Status(Code::kRefused, "a fake moves nothing");
+  }
 
   void commit(VersionStamp version) {
     {
