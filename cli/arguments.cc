@@ -155,6 +155,13 @@ void add_publish(CLI::App& app, PublishArguments& a, Parsed& parsed) {
   command->final_callback([&] { parsed.command = a; });
 }
 
+void add_mode(CLI::App& command, std::string& mode) {
+  command.add_option("--mode", mode, "How bytes reach live memory")
+      ->type_name("")
+      ->check(CLI::IsMember({"journal", "in_place", "staged", "swap"}))
+      ->capture_default_str();
+}
+
 void add_receive(CLI::App& app, ReceiveArguments& a, Parsed& parsed) {
   CLI::App* command = app.add_subcommand(
       "receive", "A reference rank: holds its shard in live memory and steps over it");
@@ -168,8 +175,12 @@ void add_receive(CLI::App& app, ReceiveArguments& a, Parsed& parsed) {
       ->type_name("NAME")
       ->required();
   add_plan(*command, a.plan, "--rank");
-  command->add_option("--mode", a.mode, "How bytes reach live memory: journal, in_place")
-      ->type_name("MODE")
+  add_mode(*command, a.mode);
+  command
+      ->add_option("--copy-threads", a.copy_threads,
+                   "In staged: threads that copy the second half into live memory")
+      ->type_name("N")
+      ->check(whole(1, 64))
       ->capture_default_str();
   command->add_option("--admin", a.admin, "unix:PATH on which the rank answers questions")
       ->type_name("ENDPOINT");
@@ -247,10 +258,7 @@ void add_demo(CLI::App& app, DemoArguments& a, Parsed& parsed) {
       ->type_name("")
       ->check(CLI::IsMember({"shm", "tcp"}))
       ->capture_default_str();
-  command->add_option("--mode", a.mode, "How bytes reach live memory")
-      ->type_name("")
-      ->check(CLI::IsMember({"journal", "in_place"}))
-      ->capture_default_str();
+  add_mode(*command, a.mode);
   command->add_option("--tp", a.tp_size, "Ranks of each engine")
       ->type_name("N")
       ->check(whole(2, 64))

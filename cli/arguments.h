@@ -47,6 +47,7 @@ struct ReceiveArguments {
   std::string engine;
   PlanArguments plan;
   std::string mode = "journal";
+  int32_t copy_threads = 2;
   std::string admin;
   std::string step_socket;
   double step_interval_ms = 20;

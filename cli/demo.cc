@@ -69,8 +69,8 @@ class Demo {
         "All {} ranks hold version {}, byte for byte. When rank {} was killed in the middle of "
         "version {}, its engine {}; the other engine went on, and none of {} steps saw a mix.",
         fleet_->views().size(), kVersionLast, victim_name(), kVersionKilled,
-        arguments_.mode == "journal" ? "had version 2 back at once"
-                                     : "refused to serve until the next version",
+        mode_text("had version 2 back at once", "refused to serve until the next version",
+                  "had never left version 2"),
         steps);
   }
 
@@ -220,6 +220,13 @@ class Demo {
     }
   }
 
+  // What became of the living ranks of an engine that did not change over, by mode.
+  const char* mode_text(const char* journal, const char* in_place, const char* second) const {
+    return arguments_.mode == "journal"    ? journal
+           : arguments_.mode == "in_place" ? in_place
+                                           : second;
+  }
+
   // "a 31 ms, b 30 ms": the longest gap between two steps that a rank of the engine saw.
   std::string pauses(const std::string& engines) const {
     std::string text;
@@ -263,7 +270,7 @@ class Demo {
     if (report.status.ok() || !has_all(report, "a") || has_all(report, "b")) {
       return {Code::kAborted, "version 3 should have failed in engine b alone, and did not"};
     }
-    const bool restored = arguments_.mode == "journal";
+    const bool restored = arguments_.mode != "in_place";
     CHANGEOVER_TRY(wait_for_ranks(
         [&](const RankView& view) {
           if (view.engine == "a") {
@@ -278,7 +285,9 @@ class Demo {
     screen_.say(
         fmt::format("version 3 (synthetic): engine a changed over, pause {}; engine b did "
                     "not: its living ranks {}",
-                    pauses("a"), restored ? "have version 2 back, bytes restored" : "are fenced"));
+                    pauses("a"),
+                    mode_text("have version 2 back, bytes restored", "are fenced",
+                              "hold version 2, untouched")));
     return {};
   }
 

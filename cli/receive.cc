@@ -46,6 +46,7 @@ Result<ReferenceRankOptions> rank_options(const ReceiveArguments& arguments, End
   CHANGEOVER_TRY_ASSIGN(subscriber.token, read_token(arguments.token_file));
   subscriber.endpoint = std::move(from);
   subscriber.mode = mode;
+  subscriber.copy_threads = arguments.copy_threads;
   subscriber.job = arguments.job;
   subscriber.engine = arguments.engine;
   subscriber.rank = arguments.plan.rank;

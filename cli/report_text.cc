@@ -31,14 +31,16 @@ std::string version_text(const std::optional<VersionStamp>& version) {
 std::string report_text(const UpdateReport& report) {
   std::string text;
   if (!report.ranks.empty()) {
-    Table table({"rank", "before", "now", "pieces", "received", "pause", "outcome"},
-                {1, 2, 3, 4, 5});
+    Table table({"rank", "mode", "before", "now", "pieces", "received", "beside", "receive",
+                 "finish", "pause", "outcome"},
+                {2, 3, 4, 5, 6, 7, 8, 9});
     for (const RankReport& rank : report.ranks) {
-      table.add({printable(rank.rank.to_text()), version_text(rank.version_before),
-                 version_text(rank.version),
+      table.add({printable(rank.rank.to_text()), std::string(mode_name(rank.mode)),
+                 version_text(rank.version_before), version_text(rank.version),
                  fmt::format("{}/{}", rank.pieces_landed, rank.pieces_expected),
-                 human_bytes(rank.bytes_received), human_seconds(rank.seconds.pause),
-                 outcome_text(rank)});
+                 human_bytes(rank.bytes_received), human_bytes(rank.mode_memory_bytes),
+                 human_seconds(rank.seconds.receive), human_seconds(rank.seconds.finish),
+                 human_seconds(rank.seconds.pause), outcome_text(rank)});
     }
     text += table.to_string();
     for (const RankReport& rank : report.ranks) {

@@ -121,7 +121,8 @@ Result<RankReport> receive_file(const SubscriberOptions& options, const os::Cloc
   }
   fence.wake_readers();
   times.finish = seconds(prepared, clock.now());
-  times.pause = seconds(started, clock.now());
+  const bool live = options.mode == Mode::kInPlace || options.mode == Mode::kJournal;
+  times.pause = seconds(live ? started : ended, clock.now());
   RankReport report = transaction.report();
   report.seconds = times;
   report.bytes_received = std::max(report.bytes_received, payload_bytes);

@@ -38,6 +38,20 @@ class Demo(CommandTest):
     def test_over_tcp_in_place(self):
         self.check(self.demo("--road", "tcp", "--mode", "in_place"), ["fenced", "restored"])
 
+    def check_second_half(self, mode):
+        result = self.demo("--mode", mode)
+        self.check(result, ["restored"])
+        for rank in result["updates"][-1]["ranks"]:
+            self.assertEqual(rank["mode"], mode)
+            self.assertGreaterEqual(rank["mode_memory_bytes"], rank["bytes_written"])
+        self.assertIn("never left version 2", result["summary"])
+
+    def test_staged_never_leaves_the_old_version(self):
+        self.check_second_half("staged")
+
+    def test_swap_never_leaves_the_old_version(self):
+        self.check_second_half("swap")
+
     def test_ended_by_a_signal_it_leaves_nothing(self):
         self.model()
         for number in (signal.SIGTERM, signal.SIGINT):
