@@ -20,6 +20,73 @@ class InPlaceRankMachineTest : public RankMachineTest {
   InPlaceRankMachineTest() : RankMachineTest(Mode::kInPlace) {}
 };
 
+class StagedRankMachineTest : public RankMachineTest {
+ protected:
+  StagedRankMachineTest() : RankMachineTest(Mode::kStaged) {
+    commit(id(1), 1);
+    actions_.clear();
+  }
+  void expect_old_version_served() {
+    EXPECT_EQ(rank_.fence.try_enter(), (VersionStamp{0, 1}));
+    EXPECT_FALSE(rank_.fence.leave());
+    EXPECT_EQ(rank_.live(), cold(1));
+  }
+};
+
+TEST_F(StagedRankMachineTest, V6_VotesAtTheBoundaryAndNotBefore) {
+  prepare(id(2), 2);
+  EXPECT_EQ(machine_.phase_text(), "staged");
+  EXPECT_EQ(machine_.staged_update(), id(2));
+  EXPECT_TRUE(sent<Vote>().empty());
+  expect_old_version_served();
+  handle(RankMachine::AtBoundary{id(1)});
+  EXPECT_EQ(machine_.phase_text(), "staged") << "of another update";
+  wait(seconds(2));
+  handle(RankMachine::AtBoundary{id(2)});
+  handle(RankMachine::AtBoundary{id(2)});
+  ASSERT_EQ(sent<Vote>().size(), 1u) << "V2";
+  EXPECT_TRUE(sent<Vote>()[0].ready);
+  EXPECT_FALSE(sent<Vote>()[0].wrote) << "T8: no live byte before the decision";
+  EXPECT_TRUE(rank_.fence.up());
+  now_ = now_ + seconds(1);
+  receive(Decision{id(2), true, {}});
+  EXPECT_EQ(rank_.live(), cold(2));
+  EXPECT_EQ(sent<Finished>().at(0).report.seconds.pause, 1.0) << "not the stream, nor the wait";
+  receive(Release{{0, 2}});
+  EXPECT_TRUE(rank_.fence.open());
+}
+
+TEST_F(StagedRankMachineTest, R7_NoBoundaryIsANoThatSaysSo) {
+  prepare(id(2), 2);
+  ASSERT_LT(machine_.deadline(), now_ + Deadlines().vote) << "before the publisher gives up";
+  wait(machine_.deadline() - now_);
+  ASSERT_EQ(sent<Vote>().size(), 1u);
+  EXPECT_THAT(sent<Vote>()[0].error.message(), HasSubstr("a step boundary of the engine"));
+  EXPECT_EQ(sent<Finished>().at(0).report.outcome, RankOutcome::kRestored);
+  EXPECT_EQ(sent<Finished>()[0].report.seconds.pause, 0.0);
+  expect_old_version_served();
+  handle(RankMachine::AtBoundary{id(2)});
+  EXPECT_EQ(sent<Vote>().size(), 1u);
+}
+
+TEST_F(StagedRankMachineTest, V3_AnAbortWhileStagedStopsNothing) {
+  prepare(id(2), 2);
+  receive(Decision{id(2), false, {Code::kAborted, "a/1 voted no"}});
+  EXPECT_FALSE(sent<Vote>().at(0).ready);
+  expect_old_version_served();
+  prepare(id(3), 3);
+  disconnect();
+  expect_old_version_served();
+  EXPECT_EQ(machine_.staged_update(), std::nullopt);
+}
+
+// Where no step can run there is nothing to wait for.
+TEST_F(StagedRankMachineTest, V6_AShutGateNeedsNoBoundary) {
+  rank_.fence.shut_gate();
+  prepare(id(2), 2);
+  EXPECT_EQ(sent<Vote>().size(), 1u);
+}
+
 TEST_F(RankMachineTest, AWholeUpdate) {
   EXPECT_EQ(sent<Hello>().at(0).version, std::nullopt);
   EXPECT_TRUE(sent<Hello>()[0].fenced);

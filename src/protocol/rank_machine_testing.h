@@ -29,6 +29,7 @@ class RankMachineTest : public ::testing::Test {
     options.hello.mode = mode;
     options.hello.payload_bytes_max = 4096;
     options.hello.metadata_bytes_max = 4096;
+    options.engine_picks_boundary = true;
     options.cache_policy = "flush";
     options.on_commit = [this] {
       ++commits_;

@@ -48,6 +48,11 @@ class StepLoopTest : public testing::Test {
       }
       return PassResult{step % 1 + 7, 0};
     };
+    engine.staged = [this, rank]() -> std::optional<VersionStamp> {
+      const int64_t version = staged_[rank];
+      return version == 0 ? std::nullopt : std::optional(VersionStamp{0, version});
+    };
+    engine.change_over = [this, rank](auto timeout) { return change_over(rank, timeout); };
     auto loop = StepLoop::start(options(rank), std::move(engine));
     ASSERT_TRUE(loop.ok()) << loop.status().to_string();
     loops_[rank] = std::move(loop).take();
@@ -63,6 +68,14 @@ class StepLoopTest : public testing::Test {
     const uint64_t before = loops_[rank]->status().run;
     return eventually([&] { return loops_[rank]->status().run >= before + steps; });
   }
+  Status change_over(int rank, std::chrono::nanoseconds timeout) {
+    if (const int64_t version = staged_[rank].exchange(0); version != 0) {
+      fences_[rank].raise("changing over");
+      ++changes_;
+      fences_[rank].lower({0, version});
+    }
+    return fences_[rank].acquire(timeout).status();
+  }
   std::string waiting(int rank = 0) const { return loops_[rank]->status().waiting_for; }
   bool waits_for(int rank, const std::string& text) const {
     return eventually([&] { return waiting(rank).find(text) != std::string::npos; });
@@ -72,6 +85,8 @@ class StepLoopTest : public testing::Test {
   FakeFence fences_[kRanks];
   std::unique_ptr<StepLoop> loops_[kRanks];
   std::atomic<int> hold_rank_ = -1;
+  std::atomic<int64_t> staged_[kRanks] = {};  // 0: none
+  std::atomic<int> changes_ = 0;
 };
 
 TEST_F(StepLoopTest, V6_AllRanksRunTheSameStepsOnTheSameVersions) {
@@ -103,6 +118,22 @@ TEST_F(StepLoopTest, V6_AllRanksRunTheSameStepsOnTheSameVersions) {
   const StepStatus status = loops_[1]->status();
   EXPECT_EQ(status.pauses.size(), 6u);
   EXPECT_EQ(status.pauses.back().to.version, 6);
+}
+
+TEST_F(StepLoopTest, V6_StagedRanksChangeOverTogetherAndNotBefore) {
+  start_all(1);
+  for (const int rank : {0, 2}) {
+    staged_[rank] = 2;
+    EXPECT_TRUE(steps_on(1)) << waiting();
+    EXPECT_EQ(changes_, 0) << "rank 1 is not ready";
+  }
+  staged_[1] = 2;
+  EXPECT_TRUE(eventually([&] {
+    const auto recent = loops_[1]->status().recent;
+    return recent.back().version.version == 2;
+  })) << waiting();
+  EXPECT_EQ(changes_, kRanks);
+  EXPECT_TRUE(steps_on(0)) << waiting();
 }
 
 TEST_F(StepLoopTest, OneRankAloneIsAnEngineToo) {

@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 #include <thread>
+#include <tuple>
 
 #include <changeover/admin.h>
 #include <changeover/publisher.h>
@@ -20,7 +21,8 @@ using std::chrono::seconds;
 
 constexpr int kRanks = 3;
 
-class WholeEngineTest : public ToyTest, public testing::WithParamInterface<const char*> {
+class WholeEngineTest : public ToyTest,
+                        public testing::WithParamInterface<std::tuple<const char*, Mode>> {
  protected:
   WholeEngineTest() {
     job_ = os::draw_incarnation()->to_text();
@@ -43,7 +45,7 @@ class WholeEngineTest : public ToyTest, public testing::WithParamInterface<const
     options.job = job_;
     options.endpoint = endpoint_;
     if (endpoint_ == Endpoint{}) {  // Else as before: its ranks dial there.
-      options.endpoint = std::string(GetParam()) == "tcp"
+      options.endpoint = std::string(std::get<0>(GetParam())) == "tcp"
                              ? *Endpoint::parse("tcp:127.0.0.1:0")
                              : *Endpoint::parse("shm:test-" + job_.substr(0, 16));
     }
@@ -60,6 +62,7 @@ class WholeEngineTest : public ToyTest, public testing::WithParamInterface<const
     options.subscriber.engine = "a";
     options.subscriber.rank = rank;
     options.subscriber.engine_size = kRanks;
+    options.subscriber.mode = std::get<1>(GetParam());
     options.step_interval = std::chrono::milliseconds(1);
     options.admin_path = admin(rank);
     auto opened = ReferenceRank::open(options);
@@ -202,8 +205,14 @@ TEST_P(WholeEngineTest, V6_APublisherThatEndsAtOnceStillReleasesItsRanks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Roads, WholeEngineTest, testing::Values("shm", "tcp"),
-                         [](const auto& param) { return std::string(param.param); });
+INSTANTIATE_TEST_SUITE_P(Ways, WholeEngineTest,
+                         testing::Combine(testing::Values("shm", "tcp"),
+                                          testing::Values(Mode::kJournal, Mode::kInPlace,
+                                                          Mode::kStaged, Mode::kSwap)),
+                         [](const auto& way) {
+                           return std::string(std::get<0>(way.param)) + "_" +
+                                  std::string(mode_name(std::get<1>(way.param)));
+                         });
 
 TEST_F(ToyTest, AFileIsReceivedByOneRankThatStepsOnAndIsVerified) {
   write_toy(folder_ / "v7", 7);

@@ -75,6 +75,42 @@ TEST(ParameterStore, T13_P2_ReplaceKeepsAddressAndContentWithReadersRunning) {
   EXPECT_FALSE(store.lend(1).ok());
 }
 
+// The second half stays until the store goes, keeps the first one's addresses and its padding, and
+// can be lent and replaced on its own.
+TEST(ParameterStore, T13_R4_ASecondHalfOfOwnedOrAdoptedMemory) {
+  LoadPlan padded = plan();
+  padded.paddings = {{1, {5, {{5, 1}}}}};
+  std::array<std::byte, 64> memory{};
+  std::fill_n(memory.begin() + 16, 20, std::byte{0x3c});
+  const auto adopted =
+      ParameterStore::adopt(padded, {{{"a", DType::kF32, {3}}, memory.data()},
+                                     {{"b", DType::kBF16, {2, 5}}, memory.data() + 16},
+                                     {{"empty", DType::kI8, {0}}, nullptr}});
+  const auto owned = ParameterStore::allocate(padded);
+  for (ParameterStore* store : {adopted->get(), owned->get()}) {
+    const std::byte* first = store->half(0)[1].data;
+    EXPECT_TRUE(store->half(1).empty());
+    ASSERT_TRUE(store->add_half().ok());
+    ASSERT_EQ(store->half(1).size(), 3u);
+    const std::byte* second = store->half(1)[1].data;
+    ASSERT_TRUE(store->add_half().ok());
+    EXPECT_EQ(store->half(1)[1].data, second);
+    EXPECT_EQ(store->half(0)[1].data, first);
+    EXPECT_NE(first, second);
+    EXPECT_EQ(std::memcmp(first, second, 20), 0);
+    EXPECT_EQ(store->regions().back().id, 1u);
+    std::memset(store->half(1)[0].data, 5, 12);
+    EXPECT_NE(live_digests(*store, 0), live_digests(*store, 1));
+    const os::Fd lent(*store->lend(1));
+    ASSERT_TRUE(store->replace(1).ok());
+    EXPECT_EQ(store->half(1)[0].data[11], std::byte{5});
+    EXPECT_EQ(store->regions().back().generation, 2u);
+  }
+  EXPECT_EQ((*adopted)->regions().size(), 1u);
+  EXPECT_EQ((*adopted)->replace(0).code(), Code::kRefused);
+  EXPECT_EQ((*owned)->regions().size(), 2u);
+}
+
 TEST(ParameterStore, AdoptedMemoryIsCheckedAgainstThePlan) {
   std::array<std::byte, 64> memory{};
   const LiveParameter a{{"a", DType::kF32, {3}}, memory.data()};

@@ -68,6 +68,62 @@ TEST_F(WaitingFenceTest, T7_CaseB60_AnEndlessStepIsADeadlineAndTheFenceIsAsItWas
   EXPECT_TRUE(fence_.acquire(0ns).ok());
 }
 
+class SwapFenceTest : public WaitingFenceTest {
+ protected:
+  SwapFenceTest() { fence_.state().pin_by_version(); }
+  void flip(int64_t version) {
+    const uint32_t next = fence_.half() ^ 1;
+    fence_.state().raise_for_unnamed(update::FenceReason::kPrepared, VersionStamp{0, version});
+    fence_.state().shut_gate();
+    fence_.state().publish(VersionStamp{0, version}, next);
+    fence_.state().lower();
+    fence_.state().open_gate();
+    fence_.wake_readers();
+  }
+};
+
+TEST_F(SwapFenceTest, V6_ReclaimWaitsForTheLastGuardOfThatHalf) {
+  WaitingFence patient(20ms, 10s, clock_);
+  patient.state().pin_by_version();
+  patient.state().publish(VersionStamp{0, 1}, 1);
+  patient.state().lower();
+  patient.state().open_gate();
+  auto old = patient.acquire(0ns);
+  ASSERT_TRUE(old.ok());
+  EXPECT_EQ(old->half(), 1u);
+  patient.state().publish(VersionStamp{0, 2}, 0);
+  auto live = patient.acquire(0ns);
+  Status reclaimed(Code::kDeadline, "not yet");
+  std::thread writer([&] { reclaimed = patient.reclaim(1); });
+  old->release();
+  writer.join();
+  EXPECT_TRUE(reclaimed.ok()) << reclaimed.to_string();
+  EXPECT_FALSE(patient.acquire_version({0, 1}, 0ns).ok());
+}
+
+TEST_F(SwapFenceTest, V6_R7_AGuardThatStaysIsNamedAndItsVersionStays) {
+  open(1);
+  auto old = fence_.acquire(0ns);
+  flip(2);
+  const Status status = fence_.reclaim(0);
+  EXPECT_EQ(status.code(), Code::kDeadline);
+  EXPECT_THAT(status.message(), HasSubstr("1 guard(s) of the old half"));
+  auto again = fence_.acquire_version({0, 1}, 0ns);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->half(), 0u);
+  EXPECT_EQ(fence_.acquire(0ns)->version(), (VersionStamp{0, 2}));
+}
+
+TEST_F(SwapFenceTest, V6_AReaderWaitsForTheVersionItsStepCarries) {
+  open(1);
+  Result<Fence::Guard> got = Status(Code::kDeadline, "not yet");
+  std::thread reader([&] { got = fence_.acquire_version({0, 2}, 10s); });
+  flip(2);
+  reader.join();
+  ASSERT_TRUE(got.ok()) << got.status().to_string();
+  EXPECT_EQ(got->half(), 1u);
+}
+
 TEST_F(WaitingFenceTest, AGuardMovesAndReleasesOnce) {
   open(1);
   auto first = fence_.acquire(0ns);
