@@ -7,6 +7,8 @@
 //     if (!guard.ok()) continue;                  // fenced: says why; do not serve
 //     forward(guard->version());                  // one whole version until guard is dropped
 //   }
+//
+// In `swap` its weights are store.half(guard->half()); else always store.parameters().
 #pragma once
 
 #include <chrono>
@@ -33,7 +35,8 @@ struct Deadlines {
   std::chrono::nanoseconds begin = std::chrono::seconds(5);
   std::chrono::nanoseconds stall = std::chrono::seconds(10);  // no byte moved
   std::chrono::nanoseconds vote = std::chrono::seconds(10);
-  std::chrono::nanoseconds drain = std::chrono::seconds(60);  // fence up, steps still inside
+  // Fence up, steps still inside; in `staged`, where the vote waits for it, at most vote / 4.
+  std::chrono::nanoseconds drain = std::chrono::seconds(60);
 };
 
 struct SubscriberOptions {
