@@ -64,6 +64,7 @@ std::span<const Family> bandwidth_families();
 std::span<const Family> tensor_families();
 std::span<const Family> memory_families();
 std::span<const Family> vote_families();
+std::span<const Family> mode_families();
 std::span<const Family> decode_families();
 
 }  // namespace changeover::bench

@@ -10,7 +10,7 @@ namespace {
 std::vector<Family> families() {
   std::vector<Family> all;
   for (const auto& list : {bandwidth_families(), tensor_families(), memory_families(),
-                           vote_families(), decode_families()}) {
+                           vote_families(), mode_families(), decode_families()}) {
     all.insert(all.end(), list.begin(), list.end());
   }
   return all;

@@ -49,10 +49,10 @@ Result<std::unique_ptr<Fleet>> Fleet::start(const Model& model, const FleetOptio
   return fleet;
 }
 
-Result<Fleet::Two> Fleet::start_two(const Model& first, const Model& second,
-                                    const FleetOptions& options) {
-  Two two{std::unique_ptr<Fleet>(new Fleet(first, options)),
-          std::unique_ptr<Fleet>(new Fleet(second, options))};
+Result<Fleet::Two> Fleet::start_two(const Model& first, const FleetOptions& first_options,
+                                    const Model& second, const FleetOptions& second_options) {
+  Two two{std::unique_ptr<Fleet>(new Fleet(first, first_options)),
+          std::unique_ptr<Fleet>(new Fleet(second, second_options))};
   CHANGEOVER_TRY(two.first->fork_ranks());
   CHANGEOVER_TRY(two.second->fork_ranks());
   CHANGEOVER_TRY(two.first->open());

@@ -39,8 +39,8 @@ class Fleet {
     std::unique_ptr<Fleet> first;
     std::unique_ptr<Fleet> second;
   };
-  static Result<Two> start_two(const Model& first, const Model& second,
-                               const FleetOptions& options);
+  static Result<Two> start_two(const Model& first, const FleetOptions& first_options,
+                               const Model& second, const FleetOptions& second_options);
   ~Fleet();
   Fleet(const Fleet&) = delete;
   Fleet& operator=(const Fleet&) = delete;

@@ -26,7 +26,7 @@ Status measure_per_tensor(const Context& context, Recorder& recorder) {
 Status measure_experts(const Context& context, Recorder& recorder) {
   CHANGEOVER_TRY_ASSIGN(const Model* dense, context.models.dense());
   CHANGEOVER_TRY_ASSIGN(const Model* experts, context.models.experts());
-  CHANGEOVER_TRY_ASSIGN(const auto both, Fleet::start_two(*experts, *dense, {}));
+  CHANGEOVER_TRY_ASSIGN(const auto both, Fleet::start_two(*experts, {}, *dense, {}));
   CHANGEOVER_TRY_ASSIGN(const auto first, both.first->publish(false));
   recorder.add("moe_1to1_first", static_cast<double>(experts->bytes) / first.seconds * 1e-9);
   CHANGEOVER_TRY(both.second->publish(false).status());

@@ -87,6 +87,7 @@ class Bench(CommandTest):
                               ("tcp_1to1_dense", True), ("shm_1to4_dense", True),
                               ("per_tensor", False), ("moe_1to1", True),
                               ("peak_extra_rank", True), ("vote_6_ranks", True),
+                              ("pause_staged", True), ("flip_swap", False),
                               ("metadata_decode", False)):
             result = by_name[name]
             self.assertEqual(list(result), ["figure", "value", "unit", "better", "limit", "ratio",
