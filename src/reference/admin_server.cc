@@ -114,8 +114,8 @@ void Server::accept_all() {
 // Those that say nothing must not keep out those that do.
 bool Server::make_room() {
   for (auto at = connections_.begin(); at != connections_.end(); ++at) {
-    // Its line may lie there unread.
-    if (!at->asked && !(serve(*at) && at->asked)) {
+    // A line may lie there unread, or the news that the other side has gone.
+    if (!serve(*at) || !at->asked) {
       connections_.erase(at);
       return true;
     }
