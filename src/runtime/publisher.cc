@@ -72,13 +72,22 @@ Result<UpdateReport> PublisherImpl::publish_alone(TensorSource& source,
   if (options.version.version < 0 || options.version.epoch < 0) {
     return Status(Code::kInvalidArgument, "a version and its epoch are 0 or more (rule T1)");
   }
+  const Instant until = clock_.now() + options.ranks_timeout;
   CHANGEOVER_TRY(core_->wait_for_ranks(options.ranks_min, options.ranks_timeout));
   CHANGEOVER_TRY(runtime::wait_until_ready(options));
   CHANGEOVER_TRY_ASSIGN(const auto lease, runtime::SourceLease::take(source));
   CHANGEOVER_TRY_ASSIGN(auto plan, protocol::plan_stream(lease.specs(), options.bucket_bytes));
   runtime::SourceStream stream(lease, std::move(plan), clock_);
-  attach_new();
-  return run(stream, options);
+  for (;;) {
+    attach_new();
+    UpdateReport report = run(stream, options);
+    const bool nobody = report.ranks.empty() && report.status.code() == Code::kUnavailable;
+    if (!nobody || options.ranks_min == 0 || clock_.now() >= until) {
+      return report;
+    }
+    // Those that were counted left before the begin: they, or others, are waited for once more.
+    CHANGEOVER_TRY(core_->wait_for_ranks(options.ranks_min, until - clock_.now()));
+  }
 }
 
 void PublisherImpl::attach_new() {
