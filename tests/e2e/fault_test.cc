@@ -27,6 +27,7 @@ class FaultyRoad : public testing::TestWithParam<Mode> {
       rank.tp = 2;
       rank.mode = GetParam();
       rank.subscriber.deadlines = short_deadlines();
+      rank.subscriber.deadlines.stall = 5s;  // The publisher's deadline for the vote comes first.
       ranks_.push_back(std::make_unique<Rank>(model_, proxy_->endpoint(), rank));
     }
   }
@@ -46,12 +47,10 @@ class FaultyRoad : public testing::TestWithParam<Mode> {
   // The version before, whole; or, in place, a fence that says why.
   void expect_given_up(int64_t before) {
     for (auto& rank : ranks_) {
-      const auto serving = (*rank)->fence().acquire(0s);
-      if (serving.ok()) {
-        EXPECT_EQ(serving->version().version, before);
+      // A rank that was let go may still be putting the old bytes back.
+      if (GetParam() != Mode::kInPlace || (*rank)->fence().acquire(0s).ok()) {
+        EXPECT_TRUE(rank->serves(before));
         EXPECT_TRUE(rank->holds(before));
-      } else {
-        EXPECT_EQ(GetParam(), Mode::kInPlace) << serving.status().to_string();
       }
     }
   }
