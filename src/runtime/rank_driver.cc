@@ -12,6 +12,7 @@
 #include "os/limits.h"
 #include "runtime/callback.h"
 #include "runtime/commit_hook.h"
+#include "runtime/rank_log.h"
 #include "runtime/roads.h"
 
 namespace changeover::runtime {
@@ -462,10 +463,7 @@ std::optional<RankReport> RankDriver::last_report() const {
 }
 
 void RankDriver::log(const std::string& line) const {
-  if (parts_.options.log) {
-    parts_.options.log(RankName{parts_.options.engine, parts_.options.rank}.to_text() + ": " +
-                       line);
-  }
+  log_line(parts_.options, line);
 }
 
 }  // namespace changeover::runtime

@@ -138,6 +138,27 @@ TEST_P(HooksOver, S5_T12_AHookThatFailsIsReportedAndUndoesNothing) {
   EXPECT_EQ(calls, 2);
 }
 
+TEST_P(HooksOver, S3_CaseB02_ALogThatThrowsCostsItsLines) {
+  const Model model(true);
+  auto publisher = open_publisher(publisher_options(road()));
+  std::atomic<int> lines{0};
+  auto options = rank("a", 0, 1);
+  options.subscriber.log = [&](std::string_view) {
+    ++lines;
+    throw std::runtime_error("the disk is full");
+  };
+  Rank only(model, publisher->endpoint(), options);
+  ASSERT_TRUE(publish(*publisher, model, 2, 1).status.ok());
+  EXPECT_FALSE(publish(*publisher, model, 1, 1).status.ok());
+  publisher.reset();
+  const auto until = std::chrono::steady_clock::now() + 10s;
+  while (lines == 0 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::yield();
+  }
+  EXPECT_GT(lines, 0);
+  EXPECT_TRUE(only.serves(2) && only.holds(2));
+}
+
 // No rank steps on a version before the last one has finished: while one still runs its hook, the
 // other's gate is shut, though its fence is down.
 TEST_P(HooksOver, V6_NoStepBeforeEveryRankHasFinished) {

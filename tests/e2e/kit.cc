@@ -144,7 +144,9 @@ Rank::Rank(const Model& model, const Endpoint& endpoint, RankOptions options, bo
   subscriber.rank = options_.rank;
   subscriber.engine_size = options_.tp;
   subscriber.mode = options_.mode;
-  subscriber.log = log_.sink();
+  if (!subscriber.log) {
+    subscriber.log = log_.sink();
+  }
   const LoadPlan plan = model.plan(options_.rank, options_.tp);
   store_ = must(ParameterStore::allocate(plan));
   subscriber_ = must(Subscriber::open(subscriber, plan, *store_));
