@@ -124,6 +124,9 @@ class Subscriber {
     virtual Status write(std::string_view source_name, const TensorView& tensor) = 0;
     virtual Status finish() = 0;
   };
+  // In an engine of more than one rank steps wait from then on until the publisher, which hears of
+  // it, has found one version of one digest on all its ranks (rule V6); without a version that is
+  // after the next update. `on_commit` has run by the time finish() returns (rule T12).
   // `version` none = "unknown": reloads that name none count as one and leave a warning.
   virtual Result<std::unique_ptr<Reload>> begin_reload(std::optional<VersionStamp> version) = 0;
 

@@ -170,6 +170,7 @@ class Coordinator {
   template <typename T>
   void on_message(Peer& peer, const T& unexpected, Instant now);
 
+  void on_second_hello(Peer& peer, const Hello& hello, Instant now);
   Status check_hello(const Hello& hello) const;
   void close(ConnectionId connection, const Status& why, Instant now);
   void forget(ConnectionId connection, const Status& why, Instant now);

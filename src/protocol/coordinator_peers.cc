@@ -19,7 +19,7 @@ void Coordinator::on(const Received& event, Instant now) {
   Peer* peer = find_peer(event.connection);
   if (const Hello* hello = std::get_if<Hello>(&event.message)) {
     if (peer != nullptr) {
-      close(event.connection, {Code::kCorrupt, "a second hello on one connection"}, now);
+      on_second_hello(*peer, *hello, now);
     } else {
       on_hello(event.connection, *hello, now);
     }
@@ -75,6 +75,19 @@ void Coordinator::on_hello(ConnectionId connection, const Hello& hello, Instant 
       send(connection, *decision);
     }
   }
+  release_if_whole(hello.rank.engine);
+}
+
+// Of a rank whose memory was changed outside any update: a reload (rule T9).
+void Coordinator::on_second_hello(Peer& peer, const Hello& hello, Instant now) {
+  if (hello.rank != peer.hello.rank || hello.incarnation != peer.hello.incarnation) {
+    close(peer.connection, {Code::kCorrupt, "a second hello that is of another rank"}, now);
+    return;
+  }
+  peer.hello.version = hello.version;
+  peer.hello.digest = hello.digest;
+  peer.hello.fenced = hello.fenced;
+  peer.hello.gate_open = hello.gate_open;
   release_if_whole(hello.rank.engine);
 }
 

@@ -51,6 +51,40 @@ TEST_F(CoordinatorTest, V6_AWholeEngineWithAShutGateIsReleasedWhenItConnects) {
   EXPECT_TRUE(sent<Release>(b0).empty() && sent<Release>(b1).empty());
 }
 
+// A reload changes what a rank holds without an update: its second hello says so, and the engine is
+// released when all its ranks hold that.
+TEST_F(CoordinatorTest, V6_M5_ASecondHelloAfterAReloadIsWhatCounts) {
+  Hello first = hello("a", 0);
+  const auto a0 = connect(first);
+  Hello second = hello("a", 1);
+  const auto a1 = connect(second);
+  EXPECT_FALSE(coordinator_.peers().at(0).pending);
+  first.version = VersionStamp{0, 7};
+  first.digest.reset();
+  first.gate_open = false;
+  handle(Coordinator::Received{a0, first});
+  EXPECT_TRUE(coordinator_.peers().at(0).pending);
+  EXPECT_EQ(coordinator_.peers().at(0).version, (VersionStamp{0, 7}));
+  EXPECT_TRUE(sent<Release>(a0).empty());
+  second.version = VersionStamp{0, 7};
+  second.digest.reset();
+  second.gate_open = false;
+  second.fenced = true;
+  handle(Coordinator::Received{a1, second});
+  EXPECT_TRUE(sent<Release>(a0).empty());
+  second.fenced = false;
+  handle(Coordinator::Received{a1, second});
+  ASSERT_EQ(sent<Release>(a0).size(), 1u);
+  EXPECT_EQ(sent<Release>(a0)[0].version, (VersionStamp{0, 7}));
+  EXPECT_EQ(sent<Release>(a1).size(), 1u);
+  EXPECT_EQ(sent<Welcome>(a0).size(), 1u) << "it was welcomed before";
+
+  Hello another = first;
+  another.rank.rank = 1;
+  handle(Coordinator::Received{a0, another});
+  EXPECT_EQ(actions<Coordinator::CloseConnection>().at(0).connection, a0);
+}
+
 TEST_F(CoordinatorTest, M5_AnEngineThatIsNotCompleteIsPendingAndLeftOut) {
   const auto a0 = connect(hello("a", 0));
   const auto b0 = connect(hello("b", 0, 1));

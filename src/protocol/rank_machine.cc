@@ -78,6 +78,17 @@ std::string_view RankMachine::phase_text() const {
 void RankMachine::on(const Connected&, Instant) {
   linked_ = true;
   welcomed_ = false;
+  say_hello();
+}
+
+// The publisher decides on what a hello said when it releases steps: it has to be true.
+void RankMachine::on(const Reloaded&, Instant) {
+  if (welcomed_) {
+    say_hello();
+  }
+}
+
+void RankMachine::say_hello() {
   Hello hello = options_.hello;
   hello.version = transaction_.version();
   hello.digest = transaction_.digest();

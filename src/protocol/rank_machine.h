@@ -66,10 +66,11 @@ class RankMachine {
     UpdateId id;
   };
   struct ChangedOver {};  // ChangeOver was done
+  struct Reloaded {};     // what the rank holds was changed outside any update (rule T9)
   struct Tick {};         // deadline() has passed
   struct Stop {};         // the process ends: as if it had died
   using Event = std::variant<Connected, Disconnected, Received, StreamStarted, StreamEnded,
-                             AtBoundary, ChangedOver, Tick, Stop>;
+                             AtBoundary, ChangedOver, Reloaded, Tick, Stop>;
 
   // --- actions
   struct Send {
@@ -156,6 +157,7 @@ class RankMachine {
   void on(const StreamEnded& event, Instant now);
   void on(const AtBoundary& event, Instant now);
   void on(const ChangedOver& event, Instant now);
+  void on(const Reloaded& event, Instant now);
   void on(const Tick& event, Instant now);
   void on(const Stop& event, Instant now);
   void on_message(const Welcome& welcome, Instant now);
@@ -177,6 +179,7 @@ class RankMachine {
   void end_update(Instant now);
   void leave_stream(const Status& why);
   void send(Message message);
+  void say_hello();
   void break_off(const Status& why, Instant now);
   RankReport make_report() const;
   Answers* find_answers(const UpdateId& id);

@@ -170,6 +170,39 @@ TEST_F(RankMachineTest, T2_ARefusedBeginChangesNothing) {
   EXPECT_EQ(rank_.live(), cold(5));
 }
 
+// The publisher releases steps by what hellos said: a reload is told, the gate stays shut
+// meanwhile.
+TEST_F(RankMachineTest, V6_AReloadIsToldByAnotherHello) {
+  commit(id(1), 1);
+  actions_.clear();
+  ASSERT_TRUE(rank_.transaction->begin_reload(VersionStamp{0, 7}).ok());
+  handle(RankMachine::Reloaded{});
+  ASSERT_EQ(sent<Hello>().size(), 1u);
+  EXPECT_TRUE(sent<Hello>()[0].fenced);
+  EXPECT_EQ(sent<Hello>()[0].version, std::nullopt);
+  for (const Sent& one : tensors(7)) {
+    ASSERT_TRUE(
+        rank_.transaction
+            ->reload_tensor(one.spec.name, {one.spec.dtype, one.spec.shape, {}, one.bytes.data()})
+            .ok());
+  }
+  ASSERT_TRUE(rank_.transaction->finish_reload().ok());
+  handle(RankMachine::Reloaded{});
+  ASSERT_EQ(sent<Hello>().size(), 2u);
+  EXPECT_EQ(sent<Hello>()[1].version, (VersionStamp{0, 7}));
+  EXPECT_FALSE(sent<Hello>()[1].fenced || sent<Hello>()[1].gate_open);
+  EXPECT_FALSE(rank_.fence.try_enter());
+  receive(Release{{0, 1}});
+  EXPECT_FALSE(rank_.fence.try_enter()) << "of the version before";
+  receive(Release{{0, 7}});
+  EXPECT_TRUE(rank_.fence.try_enter());
+  EXPECT_FALSE(rank_.fence.leave());
+  disconnect();
+  actions_.clear();
+  handle(RankMachine::Reloaded{});
+  EXPECT_TRUE(actions_.empty()) << "the next connection's hello tells";
+}
+
 // Each way out of an update has its vote, and no more than that (V2).
 TEST_F(RankMachineTest, V2_OneVoteOnEveryWayOut) {
   commit(id(1), 1);

@@ -373,6 +373,11 @@ void RankDriver::stop() {
   publish_status();
 }
 
+void RankDriver::reloaded() {
+  feed(protocol::RankMachine::Reloaded{});
+  publish_status();
+}
+
 void RankDriver::publish_status() {
   const std::lock_guard lock(status_mutex_);
   const update::FenceState& fence = parts_.fence.state();

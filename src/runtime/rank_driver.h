@@ -76,8 +76,9 @@ class RankDriver {
     plan_is_new_ = true;
     inbox_.wake();
   }
-  // After the transaction was changed from outside (a reload).
-  void refresh() { publish_status(); }
+  // After the transaction was changed from outside (a reload): tells the publisher and status().
+  // Not during a turn().
+  void reloaded();
 
  private:
   void handle(ChannelEvent event);

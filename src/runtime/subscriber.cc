@@ -12,12 +12,17 @@
 #include "control/dialer.h"
 #include "os/entropy.h"
 #include "os/mapping.h"
+#include "runtime/commit_hook.h"
 #include "runtime/copy_helper.h"
 #include "runtime/file_rank.h"
 #include "runtime/rank_driver.h"
+#include "runtime/rank_log.h"
 
 namespace changeover {
 namespace {
+
+using runtime::log_line;
+using runtime::run_commit_hook;
 
 constexpr int32_t kCopyThreadsMax = 64;
 constexpr auto kRefusedPause = std::chrono::seconds(1);
@@ -86,7 +91,7 @@ class SubscriberImpl final : public Subscriber {
 
   std::mutex& driving() { return driving_; }
   update::Transaction& transaction() { return *transaction_; }
-  void after_reload();
+  Status finish_reload();
   Status finish_move(LoadPlan plan);
   void end_move();
 
@@ -94,6 +99,8 @@ class SubscriberImpl final : public Subscriber {
   // Names the move in flight.
   Status may_begin() const;
   bool is_file() const { return options_.endpoint.kind == Endpoint::Kind::kFile; }
+  // What a reload has changed, to the publisher and to status().
+  void tell_held();
   Status ensure_connected();
   // Made once, by the thread that starts or receives; any thread may ask.
   runtime::RankDriver* driver() const {
@@ -133,9 +140,7 @@ class ReloadImpl final : public Subscriber::Reload {
   }
   Status finish() override {
     const std::lock_guard lock(owner_.driving());
-    CHANGEOVER_TRY(owner_.transaction().finish_reload());
-    owner_.after_reload();
-    return {};
+    return owner_.finish_reload();
   }
 
  private:
@@ -351,6 +356,7 @@ Result<std::unique_ptr<Subscriber::Reload>> SubscriberImpl::begin_reload(
   }
   CHANGEOVER_TRY(may_begin());
   CHANGEOVER_TRY(transaction_->begin_reload(version));
+  tell_held();
   return std::unique_ptr<Reload>(std::make_unique<ReloadImpl>(*this));
 }
 
@@ -405,11 +411,28 @@ void SubscriberImpl::end_move() {
   move_.reset();
 }
 
-void SubscriberImpl::after_reload() {
-  fence_.state().open_gate();
-  fence_.wake_readers();
+// A rank that is an engine of its own may step. Elsewhere the others may hold another version: the
+// gate stays shut until the publisher knows that all hold this one (rule V6).
+Status SubscriberImpl::finish_reload() {
+  if (Status status = transaction_->finish_reload(); !status.ok()) {
+    tell_held();
+    return status;
+  }
+  if (options_.on_commit) {
+    log_line(options_,
+             "reloaded, cache policy " + options_.cache_policy + ": " + run_commit_hook(options_));
+  }
+  if (options_.engine_size == 1) {
+    fence_.state().open_gate();
+    fence_.wake_readers();
+  }
+  tell_held();
+  return {};
+}
+
+void SubscriberImpl::tell_held() {
   if (runtime::RankDriver* const driver = this->driver()) {
-    driver->refresh();
+    driver->reloaded();
   }
 }
 

@@ -200,6 +200,7 @@ TEST_P(ServingMode, T9_AReloadBecomesLiveWhenItIsWhole) {
             .ok());
   }
   ASSERT_TRUE(transaction().finish_reload().ok());
+  rank_.fence.open_gate();
   expect_serves(kV3, 4);
 }
 

@@ -360,10 +360,10 @@ Status TransactionImpl::finish_reload() {
   newest_ = version_ ? version_ : newest_;
   newest_digest_ = version_ ? std::nullopt : newest_digest_;
   resting_ = FenceReason::kNone;
+  fence_.shut_gate();
   landing_.change_over();
   fence_.publish(target_, landing_.next_half(fence_.half()));
   fence_.lower();
-  fence_.open_gate();
   return {};
 }
 

@@ -106,7 +106,8 @@ class Transaction {
 
   // A reload outside any update, counted by the same ledger (rule T9): raises the fence, takes
   // whole source tensors, and lifts the fence in finish_reload() only if every parameter was
-  // rewritten since it went up, over one reload or several of one declared version.
+  // rewritten since it went up, over one reload or several of one declared version. The step gate
+  // is shut by then: other ranks of the engine may hold another version (rule V6).
   virtual Status begin_reload(std::optional<VersionStamp> version) = 0;
   virtual Status reload_tensor(std::string_view source_name, const TensorView& tensor) = 0;
   // Ok and the fence down when complete; kRefused naming what is missing, the fence still up.
