@@ -69,6 +69,7 @@ class ParameterStore {
 // XXH3-128 over each parameter's bytes, in the plan's order: what `changeover verify` compares with
 // a cold load. `half`: a guard's, or Fence::half().
 std::vector<Digest> live_digests(const ParameterStore& store, uint32_t half = 0);
+Digest live_digest(const LiveParameter& parameter);
 
 // Builds the same rank's parameters from a checkpoint, outside any update ("cold load"): the
 // reference every update is held to. Fails as an update would (missing, unwanted, wrong dtype).

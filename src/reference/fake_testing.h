@@ -60,6 +60,11 @@ class FakeFence final : public Fence {
     }
     changed_.notify_all();
   }
+  // Called once, after the next guard was released.
+  void after_next_guard(std::function<void()> what) {
+    const std::lock_guard lock(mutex_);
+    after_guard_ = std::move(what);
+  }
   int guards() const {
     const std::lock_guard lock(mutex_);
     return guards_;
@@ -68,17 +73,23 @@ class FakeFence final : public Fence {
 
  private:
   void release_guard(uint32_t) override {
+    std::function<void()> after;
     {
       const std::lock_guard lock(mutex_);
       --guards_;
+      after = std::exchange(after_guard_, nullptr);
     }
     changed_.notify_all();
+    if (after) {
+      after();
+    }
   }
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<VersionStamp> version_;
   std::string reason_ = "version none";
+  std::function<void()> after_guard_;
   int guards_ = 0;
 };
 

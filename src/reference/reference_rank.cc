@@ -63,6 +63,7 @@ class Rank final : public ReferenceRank {
   std::string answer(std::string_view line);
   Result<AdminDigests> digests();
   std::optional<AdminDigests> digests_now(Status& why_not);
+  std::optional<AdminDigests> guarded_digests(Fence::Guard guard, Status& why_not);
   AdminDigests digests_of(uint32_t half) const;
   RankName name() const { return {options_.subscriber.engine, options_.subscriber.rank}; }
 
@@ -194,9 +195,7 @@ Result<AdminDigests> Rank::digests() {
 std::optional<AdminDigests> Rank::digests_now(Status& why_not) {
   auto guard = parts_.subscriber->fence().acquire(kDigestGuardWait);
   if (guard.ok()) {
-    AdminDigests held = digests_of(guard->half());
-    held.version = guard->version();
-    return held;
+    return guarded_digests(std::move(guard).take(), why_not);
   }
   const RankStatus before = status();
   if (receiving_file_ || !stands_still(before.phase)) {
@@ -215,6 +214,27 @@ std::optional<AdminDigests> Rank::digests_now(Status& why_not) {
       after.updates_aborted != before.updates_aborted) {
     why_not = {Code::kTryLater, "an update began while the live bytes were read: ask again"};
     return std::nullopt;
+  }
+  return held;
+}
+
+// A guard for each parameter: one over them all would hold an update back for as long as the whole
+// model takes to read. Between two of them an update may have come.
+std::optional<AdminDigests> Rank::guarded_digests(Fence::Guard guard, Status& why_not) {
+  AdminDigests held;
+  held.parameters = parts_.plan.parameters;
+  held.version = guard.version();
+  for (size_t i = 0; i < held.parameters.size(); ++i) {
+    if (i > 0) {
+      guard.release();
+      auto next = parts_.subscriber->fence().acquire(kDigestGuardWait);
+      if (!next.ok() || next->version() != *held.version) {
+        why_not = {Code::kTryLater, "an update came while the live bytes were read: ask again"};
+        return std::nullopt;
+      }
+      guard = std::move(next).take();
+    }
+    held.digests.push_back(live_digest(parts_.store->half(guard.half())[i]));
   }
   return held;
 }

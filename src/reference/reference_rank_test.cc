@@ -104,6 +104,30 @@ TEST_F(ReferenceRankTest, V6_BytesThatChangeUnderAVersionAreSeen) {
   EXPECT_TRUE(eventually([&] { return rank_->steps().mixed > 0; }));
 }
 
+// The guard is not kept over the whole model: an update comes between two parameters, and what is
+// answered is of one version all the same.
+TEST_F(ReferenceRankTest, T11_DigestsLetAnUpdateInAndAreOfOneVersion) {
+  options_.step_interval = std::chrono::hours(1);
+  make();
+  run();
+  subscriber_->commit({0, 1});
+  ASSERT_TRUE(eventually([&] { return rank_->steps().run == 1; }));
+  FakeFence& fence = static_cast<FakeFence&>(subscriber_->fence());
+  ASSERT_TRUE(eventually([&] { return fence.guards() == 0; }));
+  fence.after_next_guard([&] {
+    subscriber_->fence_as("receiving", "receiving version 2");
+    store_->fill(std::byte{2});
+    subscriber_->commit({0, 2});
+  });
+  const auto held = parse_digests_reply(ask("digests"));
+  ASSERT_TRUE(held.ok()) << held.status().to_string();
+  EXPECT_EQ(held->version, (VersionStamp{0, 2}));
+  const auto expected = live_digests(*store_);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(held->parameters.at(i).digest, expected[i]);
+  }
+}
+
 TEST_F(ReferenceRankTest, DigestsAreOfTheBytesItHolds) {
   make();
   run();

@@ -197,11 +197,15 @@ Result<std::unique_ptr<ParameterStore>> ParameterStore::adopt(
   return std::unique_ptr<ParameterStore>(std::make_unique<Store>(plan, std::move(ordered)));
 }
 
+Digest live_digest(const LiveParameter& parameter) {
+  const auto bytes = bytes_of(parameter.spec);
+  return base::digest({parameter.data, bytes.ok() ? *bytes : 0});
+}
+
 std::vector<Digest> live_digests(const ParameterStore& store, uint32_t half) {
   std::vector<Digest> digests;
   for (const LiveParameter& parameter : store.half(half)) {
-    const auto bytes = bytes_of(parameter.spec);
-    digests.push_back(base::digest({parameter.data, bytes.ok() ? *bytes : 0}));
+    digests.push_back(live_digest(parameter));
   }
   return digests;
 }
