@@ -36,7 +36,8 @@ struct Deadlines {
   std::chrono::nanoseconds stall = std::chrono::seconds(10);  // no byte moved
   std::chrono::nanoseconds vote = std::chrono::seconds(10);
   // Fence up, steps still inside; in `staged`, where the vote waits for it, at most vote / 4.
-  std::chrono::nanoseconds drain = std::chrono::seconds(60);
+  // Shorter than `stall`, the publisher's too: while a rank waits here it reads nothing.
+  std::chrono::nanoseconds drain = std::chrono::seconds(5);
 };
 
 struct SubscriberOptions {

@@ -15,6 +15,13 @@ std::optional<ChannelEvent> Inbox::take() {
   return event;
 }
 
+void Inbox::look(const std::function<void(const ChannelEvent&)>& see) const {
+  const std::lock_guard lock(mutex_);
+  for (const ChannelEvent& event : events_) {
+    see(event);
+  }
+}
+
 void Inbox::wait(const os::Clock& clock, Instant deadline) {
   std::unique_lock lock(mutex_);
   const auto ready = [&] { return !events_.empty() || woken_ || stopped_; };
@@ -44,12 +51,17 @@ void Inbox::wake() {
 }
 
 void Inbox::stop() {
-  const std::lock_guard lock(mutex_);
-  stopped_ = true;
-  arrived_.notify_all();
-  room_.notify_all();
-  if (road_ != nullptr) {
-    road_->wake();
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    arrived_.notify_all();
+    room_.notify_all();
+    if (road_ != nullptr) {
+      road_->wake();
+    }
+  }
+  if (on_event_) {
+    on_event_();
   }
 }
 
@@ -68,6 +80,10 @@ void Inbox::push(ChannelEvent event) {
   arrived_.notify_all();
   if (road_ != nullptr) {
     road_->wake();
+  }
+  lock.unlock();
+  if (on_event_) {
+    on_event_();
   }
 }
 

@@ -5,9 +5,11 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "control/channel.h"
@@ -30,8 +32,13 @@ class Inbox final : public control::ChannelHandler {
   // A publisher that says more than this before the rank listens is made to wait.
   static constexpr size_t kEventsMax = 256;
 
+  // `on_event`: called after each event and by stop(), without a lock of the inbox.
+  explicit Inbox(std::function<void()> on_event = {}) : on_event_(std::move(on_event)) {}
+
   // Receive thread.
   std::optional<ChannelEvent> take();
+  // The events that wait, oldest first; they stay.
+  void look(const std::function<void(const ChannelEvent&)>& see) const;
   // Until there is an event, stop() was called, or the deadline passed.
   void wait(const os::Clock& clock, Instant deadline);
   // Woken by every event from now on; null = none.
@@ -53,6 +60,7 @@ class Inbox final : public control::ChannelHandler {
  private:
   void push(ChannelEvent event);
 
+  const std::function<void()> on_event_;
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
   std::condition_variable room_;

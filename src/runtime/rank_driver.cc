@@ -100,6 +100,7 @@ RankDriver::RankDriver(const Parts& parts, const Incarnation& incarnation)
       payload_bytes_max_(payload_ceiling(parts.options)),
       machine_(machine_options(parts, incarnation, payload_bytes_max_), parts.transaction,
                parts.fence.state()),
+      inbox_([&fence = parts.fence] { fence.wake_writer(); }),
       dialer_(dialer_options(parts.options, incarnation), loop_, inbox_, entropy),
       sink_(parts.transaction) {
   publish_status();
@@ -189,6 +190,29 @@ void RankDriver::handle(ChannelEvent event) {
   } else {
     redial(message.status());
   }
+}
+
+Status RankDriver::given_up() const {
+  if (inbox_.stopped()) {
+    return {Code::kAborted, "this rank stops"};
+  }
+  Status why;
+  inbox_.look([&](const ChannelEvent& event) {
+    if (idle() || event.peer != peer_ || !why.ok()) {
+      return;
+    }
+    if (event.kind == ChannelEvent::Kind::kClosed) {
+      why = Status(Code::kUnavailable, "the publisher is gone: " + event.why.to_string());
+    } else if (event.kind == ChannelEvent::Kind::kFrame) {
+      const auto message = control::decode(event.body);
+      const auto* decision = message.ok() ? std::get_if<protocol::Decision>(&*message) : nullptr;
+      if (decision != nullptr && decision->id == machine_.update() && !decision->commit) {
+        why = decision->reason.ok() ? Status(Code::kAborted, "the publisher gave the update up")
+                                    : decision->reason;
+      }
+    }
+  });
+  return why;
 }
 
 void RankDriver::feed(const protocol::RankMachine::Event& event) {

@@ -66,6 +66,9 @@ class RankDriver {
   // Any thread: turn() returns soon, now and ever after.
   void interrupt() { inbox_.stop(); }
   bool interrupted() const { return inbox_.stopped(); }
+  // The thread that drives: why the update in progress needs no byte any more, as far as the
+  // events say that are not handled yet.
+  Status given_up() const;
   // As if the rank had died, but politely. Ends the loop thread.
   void stop();
 

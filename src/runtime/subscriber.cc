@@ -11,6 +11,7 @@
 
 #include "control/dialer.h"
 #include "os/entropy.h"
+#include "os/error.h"
 #include "os/mapping.h"
 #include "runtime/commit_hook.h"
 #include "runtime/copy_helper.h"
@@ -47,6 +48,12 @@ Status check_options(const SubscriberOptions& options, const LoadPlan& plan) {
     return {Code::kInvalidArgument, "copy_threads is " + std::to_string(options.copy_threads) +
                                         ": 1 to " + std::to_string(kCopyThreadsMax)};
   }
+  if (options.deadlines.drain >= options.deadlines.stall) {
+    return {Code::kInvalidArgument,
+            "deadlines.drain is " + os::duration_text(options.deadlines.drain.count()) +
+                ", deadlines.stall " + os::duration_text(options.deadlines.stall.count()) +
+                ": a rank reads nothing while it waits for steps, so the publisher would drop it"};
+  }
   if (options.engine_size == plan.tp_size && options.rank != plan.tp_rank) {
     return {Code::kInvalidArgument, "rank " + std::to_string(options.rank) +
                                         " was given the plan of tensor-parallel rank " +
@@ -72,7 +79,8 @@ class SubscriberImpl final : public Subscriber {
         plan_(std::move(plan)),
         store_(store),
         // The publisher waits a little longer for the answer to its begin.
-        fence_(drain_time(options_), options_.deadlines.begin / 2, clock_),
+        fence_(drain_time(options_), options_.deadlines.begin / 2, clock_,
+               [this] { return given_up(); }),
         copier_(options_.copy_threads) {}
   ~SubscriberImpl() override { stop(); }
 
@@ -107,6 +115,7 @@ class SubscriberImpl final : public Subscriber {
     const std::lock_guard lock(driver_mutex_);
     return driver_.get();
   }
+  Status given_up() const;
   void run();
 
   const SubscriberOptions options_;
@@ -275,6 +284,15 @@ Result<RankReport> SubscriberImpl::receive(std::chrono::nanoseconds timeout) {
   }
 }
 
+// Asked by the fence while a step is waited for.
+Status SubscriberImpl::given_up() const {
+  if (stopped_) {
+    return {Code::kAborted, "this rank stops"};
+  }
+  const runtime::RankDriver* const driver = this->driver();
+  return driver == nullptr ? Status() : driver->given_up();
+}
+
 void SubscriberImpl::stop() {
   if (stopped_.exchange(true)) {
     return;
@@ -283,6 +301,7 @@ void SubscriberImpl::stop() {
   if (driver != nullptr) {
     driver->interrupt();
   }
+  fence_.wake_writer();
   if (thread_.joinable()) {
     thread_.join();
   }

@@ -65,40 +65,51 @@ void WaitingFence::release_guard(uint32_t half) {
   }
 }
 
+template <typename Inside>
+Status WaitingFence::wait_until_empty(Inside&& inside, std::chrono::nanoseconds timeout,
+                                      std::string_view of_what) {
+  const Instant begin = clock_.now();
+  Status why;
+  std::unique_lock lock(mutex_);
+  const bool ended = drained_.wait_for(lock, timeout, [&] {
+    why = give_up_ ? give_up_() : Status();
+    return !why.ok() || inside() == 0;
+  });
+  if (!ended) {
+    why = {Code::kDeadline, "waited " + os::duration_text((clock_.now() - begin).count()) +
+                                " for " + std::to_string(inside()) + std::string(of_what)};
+  }
+  return why;
+}
+
 Status WaitingFence::raise_and_drain(update::FenceReason reason, VersionStamp about) {
   const bool was_up = state_.up();
-  if (state_.raise(reason, about) == 0) {
-    return {};
-  }
-  const Instant begin = clock_.now();
-  std::unique_lock lock(mutex_);
-  if (drained_.wait_for(lock, drain_, [&] { return state_.readers() == 0; })) {
-    return {};
-  }
-  const uint32_t inside = state_.readers();
-  if (!was_up) {
+  (void)state_.raise(reason, about);
+  Status status = wait_until_empty([&] { return state_.readers(); }, drain_,
+                                   " step(s) still inside to end; end them, then begin again");
+  if (!status.ok() && !was_up) {
     state_.lower();
-    opened_.notify_all();
+    wake_readers();
   }
-  return {Code::kDeadline, "waited " + os::duration_text((clock_.now() - begin).count()) + " for " +
-                               std::to_string(inside) +
-                               " step(s) still inside to end; end them, then begin again"};
+  return status;
 }
 
 Status WaitingFence::reclaim(uint32_t half) {
   if (state_.retire(half) == 0) {
     return {};
   }
-  const Instant begin = clock_.now();
-  std::unique_lock lock(mutex_);
-  if (drained_.wait_for(lock, reclaim_, [&] { return state_.readers(half) == 0; })) {
-    return {};
+  Status status = wait_until_empty([&] { return state_.readers(half); }, reclaim_,
+                                   " guard(s) of the old half, which this update would overwrite; "
+                                   "drop them, then begin again");
+  if (!status.ok()) {
+    state_.keep(half);
   }
-  const uint32_t inside = state_.readers(half);
-  state_.keep(half);
-  return {Code::kDeadline, "waited " + os::duration_text((clock_.now() - begin).count()) + " for " +
-                               std::to_string(inside) + " guard(s) of the old half, which this " +
-                               "update would overwrite; drop them, then begin again"};
+  return status;
+}
+
+void WaitingFence::wake_writer() {
+  const std::lock_guard lock(mutex_);
+  drained_.notify_all();
 }
 
 void WaitingFence::wake_readers() {

@@ -1,5 +1,6 @@
 #include "runtime/waiting_fence.h"
 
+#include <atomic>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -122,6 +123,35 @@ TEST_F(SwapFenceTest, V6_AReaderWaitsForTheVersionItsStepCarries) {
   reader.join();
   ASSERT_TRUE(got.ok()) << got.status().to_string();
   EXPECT_EQ(got->half(), 1u);
+}
+
+// The update, or the process, is over while a step is waited for: the writer learns of it at once,
+// and also where the step has ended just then.
+TEST_F(WaitingFenceTest, T7_R7_AnUpdateThatIsOverWaitsForNoStep) {
+  std::atomic<bool> over{false};
+  WaitingFence patient(1h, 1h, clock_,
+                       [&] { return over ? Status(Code::kAborted, "a peer died") : Status(); });
+  patient.state().publish(VersionStamp{0, 1});
+  patient.state().lower();
+  patient.state().open_gate();
+  auto step = patient.acquire(0ns);
+  ASSERT_TRUE(step.ok());
+  Status raised;
+  std::thread writer([&] {
+    raised = patient.raise_and_drain(update::FenceReason::kReceiving, {0, 2});
+  });
+  while (!patient.up()) {
+    std::this_thread::yield();
+  }
+  over = true;
+  patient.wake_writer();
+  writer.join();
+  EXPECT_EQ(raised.message(), "a peer died");
+  EXPECT_TRUE(patient.acquire(0ns).ok()) << "the fence is as it was";
+  step->release();
+  EXPECT_EQ(patient.raise_and_drain(update::FenceReason::kReceiving, {0, 2}).message(),
+            "a peer died");
+  EXPECT_TRUE(patient.acquire(0ns).ok());
 }
 
 TEST_F(WaitingFenceTest, AGuardMovesAndReleasesOnce) {

@@ -192,7 +192,7 @@ Deadlines short_deadlines() {
   out.begin = std::chrono::seconds(1);
   out.stall = std::chrono::seconds(1);
   out.vote = std::chrono::seconds(1);
-  out.drain = std::chrono::seconds(1);
+  out.drain = std::chrono::milliseconds(500);
   return out;
 }
 
