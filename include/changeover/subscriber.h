@@ -118,7 +118,8 @@ class Subscriber {
 
   // A reload outside any update (files, another loader), counted by the same ledger (rule T9):
   // raises the fence, hands out a handle that takes whole parameters or pieces by source name, and
-  // lifts the fence only when every parameter was rewritten under one declared version.
+  // lifts the fence only when every parameter was rewritten under one declared version. A handle
+  // that goes without finish() ends its reload with the fence up. It must go before the subscriber.
   class Reload {
    public:
     virtual ~Reload() = default;

@@ -143,17 +143,32 @@ class SubscriberImpl final : public Subscriber {
 class ReloadImpl final : public Subscriber::Reload {
  public:
   explicit ReloadImpl(SubscriberImpl& owner) : owner_(owner) {}
+  ~ReloadImpl() override {
+    const std::lock_guard lock(owner_.driving());
+    if (open_) {
+      owner_.transaction().drop_reload();
+    }
+  }
   Status write(std::string_view source_name, const TensorView& tensor) override {
     const std::lock_guard lock(owner_.driving());
+    CHANGEOVER_TRY(check());
     return owner_.transaction().reload_tensor(source_name, tensor);
   }
   Status finish() override {
     const std::lock_guard lock(owner_.driving());
+    CHANGEOVER_TRY(check());
+    open_ = false;
     return owner_.finish_reload();
   }
 
  private:
+  // A handle that is over must not write into the next one's reload.
+  Status check() const {
+    return open_ ? Status() : Status(Code::kRefused, "this reload was finished: begin another");
+  }
+
   SubscriberImpl& owner_;
+  bool open_ = true;
 };
 
 class MoveImpl final : public Subscriber::Move {

@@ -161,6 +161,21 @@ TEST_F(Reload, T9_OneThatFailedLiftsNothing) {
   EXPECT_FALSE(rank_.fence.up());
 }
 
+TEST_F(Reload, T9_OneThatIsDroppedIsOverAndTheFenceStaysUp) {
+  ASSERT_TRUE(rank_.transaction->begin_reload(kV1).ok());
+  for (const Sent& sent : tensors_) {
+    ASSERT_TRUE(write(sent).ok());
+  }
+  rank_.transaction->drop_reload();
+  EXPECT_TRUE(rank_.fence.up());
+  EXPECT_EQ(rank_.transaction->version(), std::nullopt);
+  EXPECT_FALSE(write(tensors_[0]).ok());
+  ASSERT_TRUE(reload(kV1, 0, count_).ok()) << "another can be begun";
+  ASSERT_TRUE(rank_.transaction->begin_reload(kV2).ok());
+  rank_.transaction->drop_reload();
+  EXPECT_TRUE(update::testing::update(rank_, kV2, weights_).ok()) << "or an update";
+}
+
 TEST_F(Reload, T9_AReaderInsideHoldsItBack) {
   ASSERT_TRUE(update::testing::update(rank_, kV1, weights_).ok());
   ASSERT_TRUE(rank_.fence.try_enter());

@@ -112,6 +112,9 @@ class Transaction {
   virtual Status reload_tensor(std::string_view source_name, const TensorView& tensor) = 0;
   // Ok and the fence down when complete; kRefused naming what is missing, the fence still up.
   virtual Status finish_reload() = 0;
+  // Ends a reload that nobody will finish; the fence stays up, what was written counts as it would
+  // after a finish_reload() that found something missing. No effect when none is open.
+  virtual void drop_reload() = 0;
 
   // The engine's layout moved (rule T15): from now on updates fill the same parameters by `plan`.
   // Version and fence stay; a reload that was counting starts over. kRefused while an update or a

@@ -35,6 +35,7 @@ class TransactionImpl final : public Transaction {
   Status begin_reload(std::optional<VersionStamp> version) override;
   Status reload_tensor(std::string_view source_name, const TensorView& tensor) override;
   Status finish_reload() override;
+  void drop_reload() override { reload_open_ = false; }
 
   Status replan(const LoadPlan& plan, std::span<const LiveParameter> parameters) override;
 
