@@ -88,8 +88,9 @@ class Subscriber {
 
   // Checks everything that can be checked alone (plan against store, mode, token policy) and makes
   // what the mode needs: the journal, or the store's second half; kExhausted with the numbers
-  // before either is mapped. Starts no thread and opens no connection: fork-safe until start() or
-  // receive(). `store` must outlive the subscriber.
+  // before either is mapped. Starts no thread and opens no connection: fork-safe until start(),
+  // receive() or begin_reload(), after which a child's start() is refused. `store` must outlive the
+  // subscriber.
   static Result<std::unique_ptr<Subscriber>> open(SubscriberOptions options, LoadPlan plan,
                                                   ParameterStore& store);
 

@@ -124,6 +124,7 @@ class SubscriberImpl final : public Subscriber {
   os::SystemClock clock_;
   runtime::WaitingFence fence_;
   pid_t built_in_ = 0;
+  bool reloaded_ = false;  // Something was written since: a child cannot begin as if it had not.
   Incarnation incarnation_;
   os::Mapping journal_;
   runtime::CopyHelper copier_;
@@ -228,6 +229,11 @@ Status SubscriberImpl::ensure_connected() {
     return {};
   }
   if (built_in_ != getpid()) {
+    if (reloaded_) {
+      return {Code::kRefused,
+              "a reload was begun before this process was forked: open the "
+              "subscriber in the process that serves"};
+    }
     CHANGEOVER_TRY(build());
   }
   auto driver = std::make_unique<runtime::RankDriver>(
@@ -390,6 +396,7 @@ Result<std::unique_ptr<Subscriber::Reload>> SubscriberImpl::begin_reload(
   }
   CHANGEOVER_TRY(may_begin());
   CHANGEOVER_TRY(transaction_->begin_reload(version));
+  reloaded_ = true;
   tell_held();
   return std::unique_ptr<Reload>(std::make_unique<ReloadImpl>(*this));
 }
