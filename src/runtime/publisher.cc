@@ -39,6 +39,8 @@ class PublisherImpl final : public Publisher {
                                       const Coordinator::OpenStream& open);
   // Peers that left the road, and orders that came meanwhile.
   void between();
+  void drop(const Coordinator::DropFromStream& order);
+  void take_losses();
   std::optional<uint32_t> index_of(control::PeerId peer) const;
 
   const PublisherOptions options_;
@@ -134,6 +136,10 @@ UpdateReport PublisherImpl::run(runtime::SourceStream& stream, const PublishOpti
           runtime::call("the source", [&] { return stream.digest_only(); })});
     } else if (auto* open = std::get_if<Coordinator::OpenStream>(&order)) {
       core_->feed(stream_out(stream, options, *open));
+    } else if (const auto* left_out = std::get_if<Coordinator::DropFromStream>(&order)) {
+      drop(
+          *left_out);  // Of a stream that broke: no more comes, and its ranks need not wait for it.
+      take_losses();
     } else if (auto* done = std::get_if<Coordinator::UpdateDone>(&order)) {
       // A rank that left the road comes back on a new connection; the old one is of no use.
       for (const control::PeerId peer : std::exchange(dropped_, {})) {
@@ -173,14 +179,20 @@ Coordinator::StreamEnded PublisherImpl::stream_out(runtime::SourceStream& stream
 
 void PublisherImpl::between() {
   while (auto order = core_->take_order()) {
-    const auto* drop = std::get_if<Coordinator::DropFromStream>(&*order);
-    if (drop == nullptr) {
-      continue;
-    }
-    if (const auto index = index_of(drop->connection)) {
-      send_end_.road->drop(*index, drop->why);
+    if (const auto* left_out = std::get_if<Coordinator::DropFromStream>(&*order)) {
+      drop(*left_out);
     }
   }
+  take_losses();
+}
+
+void PublisherImpl::drop(const Coordinator::DropFromStream& order) {
+  if (const auto index = index_of(order.connection)) {
+    send_end_.road->drop(*index, order.why);
+  }
+}
+
+void PublisherImpl::take_losses() {
   for (const auto& failure : send_end_.road->take_failures()) {
     const auto at = attached_.find(failure.peer);
     if (at != attached_.end() && dropped_.insert(at->second).second) {

@@ -230,13 +230,15 @@ void RankDriver::act(protocol::RankMachine::Action action) {
   } else if (auto* open = std::get_if<Machine::OpenStream>(&action)) {
     open_stream(*open);
   } else if (auto* close = std::get_if<Machine::CloseStream>(&action)) {
-    // The bytes still come, and who does not take them holds its peers back (rule R1).
-    drained_ = true;
-    if (!started_) {
-      quiet_since_ = parts_.clock.now();
-    }
-    if (receiver_) {
+    if (receiver_ && started_) {
+      // The bytes still come, and who does not take them holds its peers back (rule R1).
+      drained_ = true;
       receiver_->fail(close->why);
+    } else {
+      // No byte of it is here: the publisher sends none to a rank of an engine that has been
+      // decided on, or drops it from the road. What comes all the same, the road skips.
+      receiver_.reset();
+      streaming_ = false;
     }
   } else if (auto* end = std::get_if<Machine::CloseConnection>(&action)) {
     log("connection to the publisher closed: " + end->why.to_string());
@@ -295,7 +297,7 @@ void RankDriver::open_stream(const protocol::RankMachine::OpenStream& open) {
 void RankDriver::pump() {
   while (const auto want = receiver_->want()) {
     const Instant stalled = quiet_since_ + parts_.options.deadlines.stall;
-    const Instant deadline = started_ || drained_ ? stalled : machine_.deadline();
+    const Instant deadline = started_ ? stalled : machine_.deadline();
     auto run = road_->receive(part_of(want->part), want->bytes, {}, deadline);
     if (run.ok()) {
       if (!started_) {
