@@ -98,7 +98,8 @@ class Subscriber {
   // the publisher went away or refused it. Or receive() takes one update on the caller's thread.
   virtual Status start() = 0;
   // Blocks until one update ended here (committed, restored, fenced, in doubt) or `timeout` ran
-  // out (kDeadline, nothing changed). Not together with start().
+  // out (kDeadline, nothing changed). After a commit it also waits, up to `deadlines.vote`, until
+  // steps are let in: between two calls nobody listens to the publisher. Not together with start().
   virtual Result<RankReport> receive(std::chrono::nanoseconds timeout) = 0;
   // Ends the thread; an update in flight is aborted as if the rank had died. Idempotent.
   virtual void stop() = 0;

@@ -117,6 +117,8 @@ class SubscriberImpl final : public Subscriber {
   }
   Status given_up() const;
   void run();
+  Result<std::optional<RankReport>> turn(Instant until);
+  void await_release();
 
   const SubscriberOptions options_;
   LoadPlan plan_;  // Changed by a move alone, under `driving_`.
@@ -137,6 +139,7 @@ class SubscriberImpl final : public Subscriber {
   mutable std::mutex move_mutex_;
   std::optional<std::string> move_;  // What moves.
   std::optional<RankReport> file_report_;
+  std::optional<RankReport> unread_;  // Of an update that ended while a release was waited for.
   std::thread thread_;
   std::atomic<bool> stopped_{false};
 };
@@ -285,12 +288,16 @@ Result<RankReport> SubscriberImpl::receive(std::chrono::nanoseconds timeout) {
     return report;
   }
   CHANGEOVER_TRY(ensure_connected());
+  if (auto report = std::exchange(unread_, std::nullopt)) {
+    return *report;
+  }
   const Instant until = clock_.now() + timeout;
   for (;;) {
-    driver_->wait(until);
-    const std::lock_guard lock(driving_);
-    CHANGEOVER_TRY_ASSIGN(auto report, driver_->turn());
+    CHANGEOVER_TRY_ASSIGN(auto report, turn(until));
     if (report) {
+      if (report->outcome == RankOutcome::kCommitted) {
+        await_release();
+      }
       return *report;
     }
     if (driver_->interrupted()) {
@@ -301,6 +308,27 @@ Result<RankReport> SubscriberImpl::receive(std::chrono::nanoseconds timeout) {
           Code::kDeadline,
           "no update ended within the time given; last: " +
               (status().last_error.ok() ? status().phase : status().last_error.to_string()));
+    }
+  }
+}
+
+Result<std::optional<RankReport>> SubscriberImpl::turn(Instant until) {
+  driver_->wait(until);
+  const std::lock_guard lock(driving_);
+  return driver_->turn();
+}
+
+// Whoever receives one update and serves next would stand at a gate that only this thread opens.
+void SubscriberImpl::await_release() {
+  const Instant until = clock_.now() + options_.deadlines.vote;
+  while (!fence_.is_open() && driver_->idle() && !driver_->interrupted() && clock_.now() < until) {
+    auto next = turn(until);
+    if (!next.ok()) {
+      return;  // Refused by the publisher: status() has it.
+    }
+    unread_ = *std::move(next);
+    if (unread_) {
+      return;
     }
   }
 }
