@@ -12,6 +12,7 @@
 #include "os/limits.h"
 #include "runtime/callback.h"
 #include "runtime/commit_hook.h"
+#include "runtime/fence_status.h"
 #include "runtime/rank_log.h"
 #include "runtime/roads.h"
 
@@ -145,10 +146,11 @@ Result<std::optional<RankReport>> RankDriver::turn() {
     reconnect_at_ = Instant::never();
     reconnect();
   }
-  if (receiver_) {
-    pump();
-  }
   publish_status();
+  if (receiver_) {
+    pump();  // May be at it for long.
+    publish_status();
+  }
   if (auto ended = std::exchange(ended_, std::nullopt)) {
     return ended;
   }
@@ -406,14 +408,10 @@ void RankDriver::reloaded() {
 
 void RankDriver::publish_status() {
   const std::lock_guard lock(status_mutex_);
-  const update::FenceState& fence = parts_.fence.state();
   status_.rank = {parts_.options.engine, parts_.options.rank};
   status_.incarnation = incarnation_;
   status_.version = parts_.transaction.version();
   status_.digest = parts_.transaction.digest();
-  status_.fenced = fence.up();
-  status_.fence_reason = fence.up() ? fence.reason() : "";
-  status_.gate_open = fence.open();
   status_.phase = std::string(machine_.phase_text());
   status_.connected = machine_.connected();
   status_.updates_committed = machine_.updates_committed();
@@ -474,17 +472,7 @@ RankStatus RankDriver::status() const {
     const std::lock_guard lock(status_mutex_);
     status = status_;
   }
-  // The fence may have moved since the last turn ended; a version that readers may use is named.
-  if (parts_.fence.is_open()) {
-    const auto live = parts_.fence.state().version();
-    if (live && *live != update::kVersionUnknown && live != status.version) {
-      status.version = live;
-      status.digest.reset();
-    }
-    status.fenced = false;
-    status.fence_reason.clear();
-    status.gate_open = true;
-  }
+  add_fence(parts_.fence.state(), status);
   return status;
 }
 

@@ -15,6 +15,7 @@
 #include "os/mapping.h"
 #include "runtime/commit_hook.h"
 #include "runtime/copy_helper.h"
+#include "runtime/fence_status.h"
 #include "runtime/file_rank.h"
 #include "runtime/rank_driver.h"
 #include "runtime/rank_log.h"
@@ -107,7 +108,7 @@ class SubscriberImpl final : public Subscriber {
   // Names the move in flight.
   Status may_begin() const;
   bool is_file() const { return options_.endpoint.kind == Endpoint::Kind::kFile; }
-  // What a reload has changed, to the publisher and to status().
+  // What was changed without the driver, by a reload or from a file: to the publisher and status().
   void tell_held();
   Status ensure_connected();
   // Made once, by the thread that starts or receives; any thread may ask.
@@ -134,11 +135,13 @@ class SubscriberImpl final : public Subscriber {
 
   // Held by whoever drives the rank or writes through its transaction.
   std::mutex driving_;
-  mutable std::mutex driver_mutex_;  // The pointer below, not what it points to.
+  mutable std::mutex driver_mutex_;  // The pointer below, not what it points to; and the next three.
   std::unique_ptr<runtime::RankDriver> driver_;
+  std::optional<VersionStamp> held_version_;  // What status() says as long as there is no driver.
+  std::optional<Digest> held_digest_;
+  std::optional<RankReport> file_report_;
   mutable std::mutex move_mutex_;
   std::optional<std::string> move_;  // What moves.
-  std::optional<RankReport> file_report_;
   std::optional<RankReport> unread_;  // Of an update that ended while a release was waited for.
   std::thread thread_;
   std::atomic<bool> stopped_{false};
@@ -285,6 +288,7 @@ Result<RankReport> SubscriberImpl::receive(std::chrono::nanoseconds timeout) {
       const std::lock_guard kept(driver_mutex_);
       file_report_ = *report;
     }
+    tell_held();
     return report;
   }
   CHANGEOVER_TRY(ensure_connected());
@@ -381,28 +385,23 @@ Status SubscriberImpl::change_over(std::chrono::nanoseconds timeout) {
 }
 
 RankStatus SubscriberImpl::status() const {
-  {
-    const std::lock_guard lock(driver_mutex_);
-    if (driver_) {
-      return driver_->status();
-    }
+  const std::lock_guard lock(driver_mutex_);
+  if (driver_) {
+    return driver_->status();
   }
   RankStatus status;
   status.rank = {options_.engine, options_.rank};
   status.incarnation = incarnation_;
-  status.version = transaction_->version();
-  status.digest = transaction_->digest();
-  status.fenced = fence_.up();
-  status.fence_reason = fence_.up() ? fence_.reason() : "";
-  status.gate_open = fence_.is_open();
+  status.version = held_version_;
+  status.digest = held_digest_;
   status.phase = "idle";
-  const std::lock_guard lock(driver_mutex_);
   if (file_report_) {
     const bool committed = file_report_->outcome == RankOutcome::kCommitted;
     status.updates_committed = committed ? 1 : 0;
     status.updates_aborted = committed ? 0 : 1;
     status.last_error = file_report_->error;
   }
+  runtime::add_fence(fence_.state(), status);
   return status;
 }
 
@@ -500,6 +499,11 @@ Status SubscriberImpl::finish_reload() {
 }
 
 void SubscriberImpl::tell_held() {
+  {
+    const std::lock_guard lock(driver_mutex_);
+    held_version_ = transaction_->version();
+    held_digest_ = transaction_->digest();
+  }
   if (runtime::RankDriver* const driver = this->driver()) {
     driver->reloaded();
   }

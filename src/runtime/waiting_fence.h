@@ -24,6 +24,7 @@ class WaitingFence final : public Fence, public update::FenceRaiser {
       : drain_(drain), reclaim_(reclaim), clock_(clock), give_up_(std::move(give_up)) {}
 
   update::FenceState& state() { return state_; }
+  const update::FenceState& state() const { return state_; }
 
   // Fence. Any thread.
   Result<Guard> acquire(std::chrono::nanoseconds timeout) override;

@@ -1,5 +1,7 @@
 // Recorded streams: written, replayed to ranks, and received by one rank alone.
+#include <atomic>
 #include <fstream>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,6 +37,25 @@ TEST_F(Recorded, OneRankTakesItAloneAndServesIt) {
   EXPECT_EQ(report->road, "file");
   EXPECT_TRUE(rank.serves(7) && rank.holds(7));
   EXPECT_EQ(rank->status().version, (VersionStamp{0, 7}));
+}
+
+// The admin socket asks while the file is read.
+TEST_F(Recorded, T11_StatusMayBeAskedMeanwhile) {
+  Rank rank(model_, file(record(7)), {}, false);
+  std::atomic<bool> done{false};
+  std::thread asking([&] {
+    while (!done) {
+      const RankStatus status = rank->status();
+      EXPECT_TRUE(!status.version || status.version == (VersionStamp{0, 7}));
+      EXPECT_TRUE(status.version || !status.gate_open);
+    }
+  });
+  const auto report = rank->receive(std::chrono::seconds(10));
+  done = true;
+  asking.join();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_EQ(rank->status().version, (VersionStamp{0, 7}));
+  EXPECT_TRUE(rank->status().gate_open);
 }
 
 TEST_F(Recorded, AnEngineOfTwoIsRefused) {
