@@ -124,7 +124,7 @@ struct Rank {
 void expect_served(Publisher& publisher, const ChannelOptions& options = {}) {
   Rank rank(publisher.listener->endpoint(), options);
   EXPECT_NE(rank.seen.wait("data 1"), "");
-  rank.dialer->send(bytes("good"));
+  rank.dialer->send(1, bytes("good"));
   EXPECT_NE(publisher.seen.wait(" good"), "");
 }
 
@@ -189,7 +189,7 @@ TEST_P(ChannelOver, FramesBothWaysAndADataConnection) {
   Publisher publisher(options, GetParam());
   Rank rank(publisher.listener->endpoint(), options);
   ASSERT_NE(rank.seen.wait("data 1"), "");
-  rank.dialer->send(bytes("hello"));
+  rank.dialer->send(1, bytes("hello"));
   EXPECT_NE(publisher.seen.wait("frame 1 hello"), "");
   publisher.listener->send(1, bytes(std::string(1 << 20, 'x')));  // exactly the ceiling
   EXPECT_NE(rank.seen.wait("frame 1 xxx"), "");
@@ -212,7 +212,7 @@ INSTANTIATE_TEST_SUITE_P(Roads, ChannelOver,
                            return text.substr(0, 3) + (text[4] == '[' ? "6" : "");
                          });
 
-TEST(Channel, T_ClosedPeerIsNamedAndTheRankDialsAgain) {
+TEST(Channel, S3_AClosedPeerIsNamedAndTheRankDialsAgain) {
   Publisher publisher;
   Rank rank(publisher.listener->endpoint());
   ASSERT_NE(publisher.seen.wait("data 1"), "");
@@ -221,6 +221,12 @@ TEST(Channel, T_ClosedPeerIsNamedAndTheRankDialsAgain) {
   EXPECT_NE(rank.seen.wait("data 2"), "");
   EXPECT_NE(publisher.seen.wait("data 2"), "");
   EXPECT_EQ(publisher.seen.count("closed 1"), 0) << "we closed it ourselves";
+  // What is meant for the ended connection reaches no other.
+  rank.dialer->send(1, bytes("stale"));
+  rank.dialer->close(1, true);
+  rank.dialer->send(2, bytes("fresh"));
+  EXPECT_EQ(publisher.seen.wait("frame"), "frame 2 fresh");
+  EXPECT_EQ(publisher.seen.count("closed 2"), 0);
 }
 
 // A publisher that ends right after a release: bytes of the rank's that it never read must not

@@ -33,6 +33,7 @@ struct Dialer::Impl : std::enable_shared_from_this<Impl> {
   asio::steady_timer timer;
   std::shared_ptr<Outreach> outreach;
   std::shared_ptr<Connection> connection;
+  PeerId peer = 0;  // Of `connection`; 0 while there is none.
   PeerId next_peer = 1;
   int attempts = 0;
 };
@@ -123,9 +124,11 @@ void Dialer::Impl::on_both(Socket control, Socket data) {
       Connection::Events{[this, id](std::span<const uint8_t> body) { handler.on_frame(id, body); },
                          [this, id](const Status& why) {
                            connection.reset();
+                           peer = 0;
                            handler.on_closed(id, why);
                            retry();
                          }});
+  peer = id;
   handler.on_open(id, options.endpoint.to_string());
   handler.on_data(id, os::Fd(fd));
   connection->start();
@@ -150,16 +153,19 @@ void Dialer::Impl::retry() {
   });
 }
 
-void Dialer::send(std::vector<uint8_t> body) {
-  impl_->loop.post([impl = impl_, body = std::move(body)] {
-    if (impl->connection) {
+void Dialer::send(PeerId peer, std::vector<uint8_t> body) {
+  impl_->loop.post([impl = impl_, peer, body = std::move(body)] {
+    if (impl->connection && impl->peer == peer) {
       impl->connection->send(body);
     }
   });
 }
 
-void Dialer::close(bool redial) {
-  impl_->loop.post([impl = impl_, redial] {
+void Dialer::close(PeerId peer, bool redial) {
+  impl_->loop.post([impl = impl_, peer, redial] {
+    if (redial && impl->peer != peer) {
+      return;  // It has ended, and was dialled again then.
+    }
     impl->timer.cancel();
     if (impl->outreach) {
       impl->outreach->cancel();
@@ -168,6 +174,7 @@ void Dialer::close(bool redial) {
     if (auto connection = std::exchange(impl->connection, nullptr)) {
       connection->close_after_sending();
     }
+    impl->peer = 0;
     if (redial) {
       impl->retry();
     }

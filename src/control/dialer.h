@@ -36,11 +36,13 @@ class Dialer {
   // kRefused for an address that leaves this host while there is no token.
   static Status check(const Endpoint& endpoint, const ChannelOptions& options);
 
-  // Any thread; the work is done on the loop thread, in the order of the calls.
+  // Any thread; the work is done on the loop thread, in the order of the calls. `peer` is the
+  // connection that is meant: by the time the loop comes to it, there may be another one.
   void dial();
-  void send(std::vector<uint8_t> body);
-  // After what was sent; no on_closed() follows. `redial`: with back-off, as after a lost one.
-  void close(bool redial);
+  void send(PeerId peer, std::vector<uint8_t> body);
+  // After what was sent; no on_closed() follows. `redial`: with back-off, as after a lost one; then
+  // a later connection stays. Else whatever there is ends, and nothing is dialled any more.
+  void close(PeerId peer, bool redial);
   // REQUIRES: the loop is stopped. Ends what is open at once, as the end of the process would.
   void drop();
 

@@ -228,7 +228,7 @@ void RankDriver::feed(const protocol::RankMachine::Event& event) {
 void RankDriver::act(protocol::RankMachine::Action action) {
   using Machine = protocol::RankMachine;
   if (auto* send = std::get_if<Machine::Send>(&action)) {
-    dialer_.send(control::encode(send->message));
+    dialer_.send(peer_, control::encode(send->message));
   } else if (auto* open = std::get_if<Machine::OpenStream>(&action)) {
     open_stream(*open);
   } else if (auto* close = std::get_if<Machine::CloseStream>(&action)) {
@@ -245,9 +245,9 @@ void RankDriver::act(protocol::RankMachine::Action action) {
   } else if (auto* end = std::get_if<Machine::CloseConnection>(&action)) {
     log("connection to the publisher closed: " + end->why.to_string());
     last_error_ = end->why;
-    peer_ = 0;
+    const control::PeerId peer = std::exchange(peer_, 0);
     drop_road();
-    dialer_.close(end->retry);
+    dialer_.close(peer, end->retry);
     if (!end->retry) {
       refused_ = end->why;
       dialing_ = false;
@@ -355,10 +355,10 @@ void RankDriver::drop_road() {
 void RankDriver::redial(const Status& why) {
   log("leaving the publisher: " + why.to_string());
   last_error_ = why;
-  peer_ = 0;
+  const control::PeerId peer = std::exchange(peer_, 0);
   feed(protocol::RankMachine::Disconnected{why});
   drop_road();
-  dialer_.close(true);
+  dialer_.close(peer, true);
 }
 
 void RankDriver::say_hello_again() {
@@ -388,7 +388,7 @@ void RankDriver::show_progress() {
   const Instant now = parts_.clock.now();
   if (now >= progress_due_ && !drained_) {
     progress_due_ = now + kProgressEvery;
-    dialer_.send(control::encode(protocol::Progress{stream_update_, bytes}));
+    dialer_.send(peer_, control::encode(protocol::Progress{stream_update_, bytes}));
   }
 }
 
