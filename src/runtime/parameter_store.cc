@@ -38,7 +38,11 @@ class OwnedHalf {
     for (const TensorSpec& spec : specs) {
       CHANGEOVER_TRY_ASSIGN(const size_t bytes, bytes_of(spec));
       offsets.push_back(total);
-      total += (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+      const size_t pages = bytes / kPageBytes + (bytes % kPageBytes != 0 ? 1 : 0);
+      if (__builtin_add_overflow(total, pages * kPageBytes, &total)) {
+        return Status(Code::kInvalidArgument,
+                      "the parameters' sizes add up to more than 2^64 bytes, at " + spec.name);
+      }
     }
     total = std::max(total, kPageBytes);
     OwnedHalf half;

@@ -44,6 +44,20 @@ TEST(ParameterStore, NoRoomIsAPlainErrorWithTheNumbers) {
   EXPECT_THAT(store.status().message(), HasSubstr("4503599627370496"));
 }
 
+// Each of them is a size that can be written down; what they add up to is not, once rounded to
+// pages.
+TEST(ParameterStore, S2_SizesThatAddUpToMoreThanAnAddressHoldsAreRefused) {
+  LoadPlan huge;
+  for (const char* name : {"a", "b"}) {
+    huge.parameters.push_back({name, DType::kU8, {INT64_MAX}});
+  }
+  const auto store = ParameterStore::allocate(huge);
+  EXPECT_EQ(store.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(store.status().message(), HasSubstr("2^64 bytes, at b"));
+  huge.parameters.pop_back();
+  EXPECT_EQ(ParameterStore::allocate(huge).status().code(), Code::kExhausted);
+}
+
 // Whoever holds a descriptor lent before writes where nobody looks; readers never see anything
 // else.
 TEST(ParameterStore, T13_P2_ReplaceKeepsAddressAndContentWithReadersRunning) {
