@@ -29,7 +29,7 @@
 
 namespace changeover {
 
-// How long each wait may last (rule R7).
+// How long each wait may last (rule R7): 1 ms to 24 hours each.
 struct Deadlines {
   std::chrono::nanoseconds connect = std::chrono::seconds(10);
   std::chrono::nanoseconds begin = std::chrono::seconds(5);

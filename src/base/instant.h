@@ -10,7 +10,14 @@ namespace changeover {
 struct Instant {
   int64_t ns = 0;
   auto operator<=>(const Instant&) const = default;
-  Instant operator+(std::chrono::nanoseconds d) const { return {ns + d.count()}; }
+  // As far as time goes: a timeout of nanoseconds::max() is never().
+  constexpr Instant operator+(std::chrono::nanoseconds d) const {
+    int64_t sum = 0;
+    if (__builtin_add_overflow(ns, static_cast<int64_t>(d.count()), &sum)) {
+      sum = d.count() > 0 ? INT64_MAX : INT64_MIN;
+    }
+    return {sum};
+  }
   std::chrono::nanoseconds operator-(Instant o) const {
     return std::chrono::nanoseconds(ns - o.ns);
   }

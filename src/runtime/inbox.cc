@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "os/wait.h"
+
 namespace changeover::runtime {
 
 std::optional<ChannelEvent> Inbox::take() {
@@ -25,11 +27,7 @@ void Inbox::look(const std::function<void(const ChannelEvent&)>& see) const {
 void Inbox::wait(const os::Clock& clock, Instant deadline) {
   std::unique_lock lock(mutex_);
   const auto ready = [&] { return !events_.empty() || woken_ || stopped_; };
-  if (deadline == Instant::never()) {
-    arrived_.wait(lock, ready);
-  } else {
-    arrived_.wait_for(lock, deadline - clock.now(), ready);
-  }
+  (void)os::wait_until(arrived_, lock, clock, deadline, ready);
   woken_ = false;
 }
 

@@ -8,6 +8,7 @@
 
 #include "os/entropy.h"
 #include "runtime/callback.h"
+#include "runtime/deadlines.h"
 #include "runtime/publisher_core.h"
 #include "runtime/roads.h"
 #include "runtime/source_stream.h"
@@ -54,6 +55,7 @@ class PublisherImpl final : public Publisher {
 };
 
 Status PublisherImpl::listen() {
+  CHANGEOVER_TRY(runtime::check_deadlines(options_.deadlines));
   CHANGEOVER_TRY_ASSIGN(send_end_, runtime::open_send_end(options_, clock_));
   CHANGEOVER_TRY_ASSIGN(const Incarnation incarnation, os::draw_incarnation());
   core_ = std::make_unique<PublisherCore>(options_, incarnation, send_end_.peers_max, clock_);

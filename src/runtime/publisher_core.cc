@@ -8,6 +8,7 @@
 #include "control/codec.h"
 #include "os/entropy.h"
 #include "os/error.h"
+#include "os/wait.h"
 
 namespace changeover::runtime {
 namespace {
@@ -69,7 +70,8 @@ std::vector<PeerStatus> PublisherCore::peers() const {
 
 Status PublisherCore::wait_for_ranks(uint32_t count, std::chrono::nanoseconds timeout) {
   std::unique_lock lock(mutex_);
-  if (changed_.wait_for(lock, timeout, [&] { return coordinator_.complete_ranks() >= count; })) {
+  if (os::wait_until(changed_, lock, clock_, clock_.now() + timeout,
+                     [&] { return coordinator_.complete_ranks() >= count; })) {
     last_refused_.clear();
     return {};
   }

@@ -10,6 +10,7 @@
 #include "control/codec.h"
 #include "os/entropy.h"
 #include "os/limits.h"
+#include "os/wait.h"
 #include "runtime/callback.h"
 #include "runtime/commit_hook.h"
 #include "runtime/fence_status.h"
@@ -460,7 +461,7 @@ void RankDriver::cross_boundary() {
 
 Status RankDriver::wait_for_boundary(Instant until) {
   std::unique_lock lock(status_mutex_);
-  if (crossed_.wait_for(lock, until - parts_.clock.now(), [this] { return !boundary_; })) {
+  if (os::wait_until(crossed_, lock, parts_.clock, until, [this] { return !boundary_; })) {
     return {};
   }
   return {Code::kDeadline, "the change-over did not begin in time"};

@@ -15,6 +15,7 @@
 #include "os/mapping.h"
 #include "runtime/commit_hook.h"
 #include "runtime/copy_helper.h"
+#include "runtime/deadlines.h"
 #include "runtime/fence_status.h"
 #include "runtime/file_rank.h"
 #include "runtime/rank_driver.h"
@@ -49,6 +50,7 @@ Status check_options(const SubscriberOptions& options, const LoadPlan& plan) {
     return {Code::kInvalidArgument, "copy_threads is " + std::to_string(options.copy_threads) +
                                         ": 1 to " + std::to_string(kCopyThreadsMax)};
   }
+  CHANGEOVER_TRY(runtime::check_deadlines(options.deadlines));
   if (options.deadlines.drain >= options.deadlines.stall) {
     return {Code::kInvalidArgument,
             "deadlines.drain is " + os::duration_text(options.deadlines.drain.count()) +
@@ -381,7 +383,7 @@ Status SubscriberImpl::change_over(std::chrono::nanoseconds timeout) {
     }
     CHANGEOVER_TRY(driver->wait_for_boundary(until));
   }
-  return fence_.acquire(until - clock_.now()).status();
+  return fence_.acquire(until == Instant::never() ? timeout : until - clock_.now()).status();
 }
 
 RankStatus SubscriberImpl::status() const {

@@ -1,6 +1,7 @@
 #include "runtime/waiting_fence.h"
 
 #include "os/error.h"
+#include "os/wait.h"
 
 namespace changeover {
 
@@ -31,7 +32,7 @@ Result<Fence::Guard> WaitingFence::wait_to_enter(Enter&& enter, std::chrono::nan
   std::optional<update::FenceState::Pin> pin = enter();
   if (!pin && timeout > std::chrono::nanoseconds(0)) {
     std::unique_lock lock(mutex_);
-    opened_.wait_for(lock, timeout, [&] {
+    (void)os::wait_until(opened_, lock, clock_, clock_.now() + timeout, [&] {
       pin = enter();
       return pin.has_value();
     });
@@ -71,7 +72,7 @@ Status WaitingFence::wait_until_empty(Inside&& inside, std::chrono::nanoseconds 
   const Instant begin = clock_.now();
   Status why;
   std::unique_lock lock(mutex_);
-  const bool ended = drained_.wait_for(lock, timeout, [&] {
+  const bool ended = os::wait_until(drained_, lock, clock_, begin + timeout, [&] {
     why = give_up_ ? give_up_() : Status();
     return !why.ok() || inside() == 0;
   });

@@ -39,6 +39,35 @@ TEST_F(WaitingFenceTest, AReaderThatWaitsIsWokenByTheOpening) {
   EXPECT_EQ(got->version(), (VersionStamp{0, 4}));
 }
 
+// Who did not get in looks at the clock, so that a test knows it.
+class SeenClock final : public os::Clock {
+ public:
+  Instant now() const override {
+    looks.fetch_add(1);
+    return clock_.now();
+  }
+  mutable std::atomic<int> looks{0};
+
+ private:
+  os::SystemClock clock_;
+};
+
+TEST_F(WaitingFenceTest, R7_TheLongestTimeoutWaits) {
+  SeenClock clock;
+  WaitingFence fence(20ms, 20ms, clock);
+  Result<Fence::Guard> got = Status(Code::kDeadline, "not yet");
+  std::thread reader([&] { got = fence.acquire(std::chrono::nanoseconds::max()); });
+  while (clock.looks == 0) {
+    std::this_thread::yield();
+  }
+  fence.state().publish(VersionStamp{0, 4});
+  fence.state().lower();
+  fence.state().open_gate();
+  fence.wake_readers();
+  reader.join();
+  EXPECT_TRUE(got.ok()) << got.status().to_string();
+}
+
 TEST_F(WaitingFenceTest, T7_RaisingWaitsForTheStepInside) {
   WaitingFence patient(10s, 10s, clock_);
   patient.state().publish(VersionStamp{0, 1});
