@@ -328,6 +328,12 @@ void RankNode::act(const RankMachine::Action& action) {
       world_.scheduler.after(world_.delay(milliseconds(50), milliseconds(400)),
                              guarded([this] { connect(); }));
     }
+  } else if (const auto* check = std::get_if<RankMachine::Check>(&action)) {
+    const RankMachine::Checked checked{p.transaction->check(check->source)};
+    p.machine->handle(checked, world_.scheduler.now());
+  } else if (const auto* prepare = std::get_if<RankMachine::Prepare>(&action)) {
+    const RankMachine::Prepared prepared{p.transaction->prepare(prepare->source)};
+    p.machine->handle(prepared, world_.scheduler.now());
   } else if (std::get_if<RankMachine::ChangeOver>(&action)) {
     p.transaction->finish();
     if (world_.bug == Bug::kNewHalfCanBeNamedAtOnce && mode_ == Mode::kSwap) {

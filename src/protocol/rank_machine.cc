@@ -11,7 +11,7 @@ double seconds_between(Instant from, Instant to) {
   return static_cast<double>((to - from).count()) * 1e-9;
 }
 
-std::string seconds_text(std::chrono::nanoseconds duration) {
+std::string milliseconds_text(std::chrono::nanoseconds duration) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count()) +
          " ms";
 }
@@ -172,7 +172,9 @@ void RankMachine::on_message(const Begin& begin, Instant now) {
     stream_open_ = true;
     stream_started_ = false;
     digest_.reset();
-    begun_at_ = first_frame_at_ = ended_at_ = voted_at_ = now;
+    begun_at_ = voted_at_ = now;
+    first_frame_at_.reset();
+    ended_at_.reset();
     seconds_ = {};
     fenced_at_.reset();
     payload_bytes_ = 0;
@@ -238,7 +240,7 @@ void RankMachine::on(const StreamStarted&, Instant now) {
     stream_started_ = true;
     first_frame_at_ = now;
     seconds_.begin = seconds_between(begun_at_, now);
-    if (options_.hello.mode == Mode::kInPlace || options_.hello.mode == Mode::kJournal) {
+    if (fence_.up()) {
       fenced_at_ = now;
     }
     deadline_ = Instant::never();  // From here the road's stall limit holds.
@@ -252,7 +254,7 @@ void RankMachine::on(const StreamEnded& event, Instant now) {
   stream_open_ = false;
   payload_bytes_ = event.payload_bytes;
   ended_at_ = now;
-  seconds_.receive = seconds_between(first_frame_at_, now);
+  seconds_.receive = first_frame_at_ ? seconds_between(*first_frame_at_, now) : 0;
   if (!event.status.ok()) {
     vote(event.status, now);
     return;
@@ -260,7 +262,7 @@ void RankMachine::on(const StreamEnded& event, Instant now) {
   phase_ = Phase::kEnded;
   deadline_ = now + options_.deadlines.vote;
   if (digest_) {
-    check(now);
+    actions_.push_back(Check{digest_->digest});
   }
 }
 
@@ -273,40 +275,49 @@ void RankMachine::leave_stream(const Status& why) {
 
 // --- prepare, vote, decision
 
-void RankMachine::on_message(const SourceDigest& digest, Instant now) {
+void RankMachine::on_message(const SourceDigest& digest, Instant) {
   if (digest.id != id_ || (phase_ != Phase::kReceiving && phase_ != Phase::kEnded)) {
     return;
   }
   digest_ = digest;
   if (phase_ == Phase::kEnded) {
-    check(now);
+    actions_.push_back(Check{digest_->digest});
   }
 }
 
-// What can be done while the engine serves is done; then, if it still does, the engine says when.
-void RankMachine::check(Instant now) {
-  if (Status status = transaction_.check(digest_->digest); !status.ok()) {
-    return vote(status, now);
+// What can be done while the engine serves was done; if it still does, the engine says when.
+void RankMachine::on(const Checked& event, Instant now) {
+  if (phase_ != Phase::kEnded) {
+    return;
+  }
+  if (!event.status.ok()) {
+    return vote(event.status, now);
   }
   if (!options_.engine_picks_boundary || !transaction_.serves_on()) {
-    return prepare(now);
+    actions_.push_back(Prepare{digest_->digest});
+    return;
   }
   phase_ = Phase::kStaged;
   // The publisher waits longer: it shall hear why.
   deadline_ = now + options_.deadlines.vote / 2;
 }
 
-void RankMachine::on(const AtBoundary& event, Instant now) {
+void RankMachine::on(const AtBoundary& event, Instant) {
   if (phase_ == Phase::kStaged && event.id == id_) {
-    prepare(now);
+    actions_.push_back(Prepare{digest_->digest});
   }
 }
 
-void RankMachine::prepare(Instant now) {
-  if (!fenced_at_) {
-    fenced_at_ = now;
+void RankMachine::on(const Prepared& event, Instant now) {
+  if (phase_ == Phase::kEnded || phase_ == Phase::kStaged) {
+    vote(event.status, now);
   }
-  vote(transaction_.prepare(digest_->digest), now);
+}
+
+void RankMachine::on(const FenceRose& event, Instant) {
+  if (phase_ != Phase::kIdle && !fenced_at_) {
+    fenced_at_ = event.at;
+  }
 }
 
 // The one place that votes, so that each update has exactly one (rule V2).
@@ -325,7 +336,11 @@ void RankMachine::vote(const Status& error, Instant now) {
                     options_.hello.incarnation,
                     error};
   voted_at_ = now;
-  seconds_.prepare = seconds_between(ended_at_, now);
+  if (ended_at_) {
+    seconds_.prepare = seconds_between(*ended_at_, now);
+  } else if (first_frame_at_) {
+    seconds_.receive = seconds_between(*first_frame_at_, now);  // It was left in the middle.
+  }
   send(*said->vote);
   if (error.ok()) {
     phase_ = Phase::kPrepared;
@@ -366,14 +381,12 @@ void RankMachine::on_message(const Decision& decision, Instant now) {
   }
 }
 
-void RankMachine::on(const ChangedOver&, Instant now) {
+void RankMachine::on(const ChangedOver& event, Instant now) {
   if (phase_ != Phase::kFinishing) {
     return;
   }
   ++committed_;
-  if (options_.on_commit) {
-    cache_result_ = options_.on_commit();
-  }
+  cache_result_ = event.cache_result;
   seconds_.finish = seconds_between(decided_at_, now);
   end_update(now);
 }
@@ -420,18 +433,20 @@ void RankMachine::on(const Tick&, Instant now) {
   deadline_ = Instant::never();
   const std::string version = std::to_string(transaction_.target().version);
   if (phase_ == Phase::kReceiving) {
-    const Status why(Code::kDeadline, "waited " + seconds_text(now - begun_at_) +
+    const Status why(Code::kDeadline, "waited " + milliseconds_text(now - begun_at_) +
                                           " for the publisher's stream of version " + version +
                                           "; nothing arrived");
     leave_stream(why);
     vote(why, now);
   } else if (phase_ == Phase::kEnded) {
-    vote({Code::kDeadline, "waited " + seconds_text(now - ended_at_) + " for the publisher's " +
-                               "digest of version " + version + "; the stream had arrived whole"},
+    vote({Code::kDeadline, "waited " + milliseconds_text(now - *ended_at_) +
+                               " for the publisher's " + "digest of version " + version +
+                               "; the stream had arrived whole"},
          now);
   } else if (phase_ == Phase::kStaged) {
-    vote({Code::kDeadline, "waited " + seconds_text(now - ended_at_) + " for a step boundary of " +
-                               "the engine; version " + version + " was staged whole"},
+    vote({Code::kDeadline, "waited " + milliseconds_text(now - *ended_at_) +
+                               " for a step boundary of " + "the engine; version " + version +
+                               " was staged whole"},
          now);
   } else if (phase_ == Phase::kPrepared || phase_ == Phase::kInDoubt) {
     if (phase_ == Phase::kPrepared) {

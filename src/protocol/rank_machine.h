@@ -38,8 +38,6 @@ struct RankMachineOptions {
   // Not ok while something goes on here that no update may overlap with (experts that move between
   // slots, rule T15): a begin is refused with it. Empty = nothing ever does.
   std::function<Status()> may_begin;
-  // Runs once per commit, before steps are let in (rule T12); its text goes into the report.
-  std::function<std::string()> on_commit;
 };
 
 class RankMachine {
@@ -65,12 +63,26 @@ class RankMachine {
   struct AtBoundary {
     UpdateId id;
   };
-  struct ChangedOver {};  // ChangeOver was done
-  struct Reloaded {};     // what the rank holds was changed outside any update (rule T9)
-  struct Tick {};         // deadline() has passed
-  struct Stop {};         // the process ends: as if it had died
-  using Event = std::variant<Connected, Disconnected, Received, StreamStarted, StreamEnded,
-                             AtBoundary, ChangedOver, Reloaded, Tick, Stop>;
+  // The fence rose for the open update, at that time: it had been down.
+  struct FenceRose {
+    Instant at;
+  };
+  // Check, Prepare and ChangeOver were done.
+  struct Checked {
+    Status status;
+  };
+  struct Prepared {
+    Status status;
+  };
+  struct ChangedOver {
+    std::string cache_result;  // What the commit hook said (rule T12).
+  };
+  struct Reloaded {};  // what the rank holds was changed outside any update (rule T9)
+  struct Tick {};      // deadline() has passed
+  struct Stop {};      // the process ends: as if it had died
+  using Event =
+      std::variant<Connected, Disconnected, Received, StreamStarted, StreamEnded, AtBoundary,
+                   FenceRose, Checked, Prepared, ChangedOver, Reloaded, Tick, Stop>;
 
   // --- actions
   struct Send {
@@ -93,14 +105,20 @@ class RankMachine {
     Status why;
     bool retry = true;
   };
-  // Finish the transaction, and say ChangedOver before any other event: it may take long, and its
-  // time counts.
+  // Check, prepare or finish the transaction and run the commit hook, and say that it was done
+  // before any other event: it may take long, and its time counts.
+  struct Check {
+    std::optional<Digest> source;
+  };
+  struct Prepare {
+    std::optional<Digest> source;
+  };
   struct ChangeOver {};
   struct UpdateEnded {
     RankReport report;
   };
-  using Action =
-      std::variant<Send, OpenStream, CloseStream, CloseConnection, ChangeOver, UpdateEnded>;
+  using Action = std::variant<Send, OpenStream, CloseStream, CloseConnection, Check, Prepare,
+                              ChangeOver, UpdateEnded>;
 
   enum class Phase : uint8_t {
     kIdle,
@@ -156,6 +174,9 @@ class RankMachine {
   void on(const StreamStarted& event, Instant now);
   void on(const StreamEnded& event, Instant now);
   void on(const AtBoundary& event, Instant now);
+  void on(const FenceRose& event, Instant now);
+  void on(const Checked& event, Instant now);
+  void on(const Prepared& event, Instant now);
   void on(const ChangedOver& event, Instant now);
   void on(const Reloaded& event, Instant now);
   void on(const Tick& event, Instant now);
@@ -172,8 +193,6 @@ class RankMachine {
   update::BeginOutcome try_begin(const Begin& begin, Instant now);
   Status check_begin(const Begin& begin) const;
   void remember(const BeginReply& reply);
-  void check(Instant now);
-  void prepare(Instant now);
   void vote(const Status& error, Instant now);
   void abort(const Status& why, bool keep_gate_shut, Instant now);
   void end_update(Instant now);
@@ -199,11 +218,13 @@ class RankMachine {
   bool stream_started_ = false;
   std::optional<SourceDigest> digest_;  // may come before END is seen here
   Instant begun_at_;
-  Instant first_frame_at_;
-  Instant ended_at_;
+  std::optional<Instant> first_frame_at_;
+  std::optional<Instant> ended_at_;
   Instant voted_at_;
   Instant decided_at_;
-  std::optional<Instant> fenced_at_;  // by this update
+  // Since when no step runs on account of this update: its fence rose, or, where it was up before,
+  // the first frame came.
+  std::optional<Instant> fenced_at_;
   PhaseSeconds seconds_;
   uint64_t payload_bytes_ = 0;
   std::string cache_result_;

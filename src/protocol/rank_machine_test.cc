@@ -359,6 +359,7 @@ TEST_F(RankMachineTest, V6_FencedFromItsYesAndTheGateIsShutUntilTheRelease) {
   EXPECT_TRUE(rank_.fence.open());
   prepare(id(2), 2);
   EXPECT_TRUE(rank_.fence.up());
+  handle(RankMachine::FenceRose{now_});
   receive(Decision{id(2), true, {}});
   EXPECT_FALSE(rank_.fence.up());
   EXPECT_FALSE(rank_.fence.try_enter());
@@ -368,6 +369,44 @@ TEST_F(RankMachineTest, V6_FencedFromItsYesAndTheGateIsShutUntilTheRelease) {
   receive(Release{{0, 2}});
   EXPECT_EQ(rank_.fence.try_enter(), (VersionStamp{0, 2}));
   EXPECT_DOUBLE_EQ(machine_.last_report()->seconds.pause, 2.0);
+}
+
+TEST_F(RankMachineTest, T14_EachPhaseHasItsOwnTime) {
+  const auto pass = [this](int64_t count) { now_ = now_ + seconds(count); };
+  commit(id(1), 1);
+  check_takes_ = seconds(4);
+  hook_takes_ = seconds(16);
+  begin(id(2), 2);
+  pass(1);
+  handle(RankMachine::StreamStarted{});
+  handle(RankMachine::FenceRose{now_});
+  pass(2);
+  stream();
+  digest(id(2));
+  pass(8);
+  receive(Decision{id(2), true, {}});
+  const PhaseSeconds& done = sent<Finished>().back().report.seconds;
+  EXPECT_DOUBLE_EQ(done.begin, 1);
+  EXPECT_DOUBLE_EQ(done.receive, 2);
+  EXPECT_DOUBLE_EQ(done.prepare, 4);
+  EXPECT_DOUBLE_EQ(done.vote, 8);
+  EXPECT_DOUBLE_EQ(done.finish, 16);
+  EXPECT_DOUBLE_EQ(done.pause, 30);
+  pass(32);
+  receive(Release{{0, 2}});
+  EXPECT_DOUBLE_EQ(machine_.last_report()->seconds.pause, 62);
+
+  // Left in the middle, before anything was written: nothing was prepared, and nobody paused.
+  begin(id(3), 3);
+  pass(1);
+  handle(RankMachine::StreamStarted{});
+  pass(2);
+  receive(Decision{id(3), false, {Code::kAborted, "a peer died"}});
+  const PhaseSeconds left = sent<Finished>().back().report.seconds;
+  EXPECT_DOUBLE_EQ(left.begin, 1);
+  EXPECT_DOUBLE_EQ(left.receive, 2);
+  EXPECT_DOUBLE_EQ(left.prepare, 0);
+  EXPECT_DOUBLE_EQ(left.pause, 0);
 }
 
 TEST_F(RankMachineTest, T12_TheCommitHookRunsOnceAndIsReported) {

@@ -31,11 +31,6 @@ class RankMachineTest : public ::testing::Test {
     options.hello.metadata_bytes_max = 4096;
     options.engine_picks_boundary = true;
     options.cache_policy = "flush";
-    options.on_commit = [this] {
-      ++commits_;
-      EXPECT_FALSE(rank_.fence.gate_open()) << "T12: before steps are let in";
-      return std::string("flushed 3 blocks");
-    };
     return options;
   }
 
@@ -47,12 +42,29 @@ class RankMachineTest : public ::testing::Test {
   void handle(const RankMachine::Event& event) {
     machine_.handle(event, now_);
     while (auto action = machine_.poll()) {
-      const bool change_over = std::holds_alternative<RankMachine::ChangeOver>(*action);
+      obey(*action);
       actions_.push_back(std::move(*action));
-      if (change_over) {
-        rank_.transaction->finish();
-        machine_.handle(RankMachine::ChangedOver{}, now_);
+    }
+  }
+  // Each takes as long as the test says.
+  void obey(const RankMachine::Action& action) {
+    if (const auto* check = std::get_if<RankMachine::Check>(&action)) {
+      const Status status = rank_.transaction->check(check->source);
+      now_ = now_ + check_takes_;
+      machine_.handle(RankMachine::Checked{status}, now_);
+    } else if (const auto* prepare = std::get_if<RankMachine::Prepare>(&action)) {
+      const bool was_up = rank_.fence.up();
+      const Status status = rank_.transaction->prepare(prepare->source);
+      if (!was_up && rank_.fence.up()) {
+        machine_.handle(RankMachine::FenceRose{now_}, now_);
       }
+      machine_.handle(RankMachine::Prepared{status}, now_);
+    } else if (std::get_if<RankMachine::ChangeOver>(&action)) {
+      rank_.transaction->finish();
+      ++commits_;
+      EXPECT_FALSE(rank_.fence.gate_open()) << "T12: before steps are let in";
+      now_ = now_ + hook_takes_;
+      machine_.handle(RankMachine::ChangedOver{"flushed 3 blocks"}, now_);
     }
   }
   void receive(Message message) { handle(RankMachine::Received{std::move(message)}); }
@@ -141,6 +153,8 @@ class RankMachineTest : public ::testing::Test {
   update::testing::ToyRank rank_;
   TransactionSink sink_;
   int commits_ = 0;
+  std::chrono::nanoseconds check_takes_{0};
+  std::chrono::nanoseconds hook_takes_{0};
   int64_t version_ = 0;
   Instant now_{1'000'000'000};
   std::vector<RankMachine::Action> actions_;

@@ -60,9 +60,6 @@ protocol::RankMachineOptions machine_options(const RankDriver::Parts& parts,
   out.may_begin = parts.may_begin;
   out.cache_policy = options.cache_policy;
   out.engine_picks_boundary = options.engine_picks_boundary;
-  if (options.on_commit) {
-    out.on_commit = [&options] { return run_commit_hook(options); };
-  }
   out.road = road_name(options.endpoint.kind);
   out.road_reason = road_reason(options.endpoint.kind);
   return out;
@@ -253,9 +250,16 @@ void RankDriver::act(protocol::RankMachine::Action action) {
       refused_ = end->why;
       dialing_ = false;
     }
+  } else if (const auto* check = std::get_if<Machine::Check>(&action)) {
+    const Status status = parts_.transaction.check(check->source);
+    machine_.handle(Machine::Checked{status}, parts_.clock.now());
+  } else if (const auto* prepare = std::get_if<Machine::Prepare>(&action)) {
+    const Status status = parts_.transaction.prepare(prepare->source);
+    note_fence();
+    machine_.handle(Machine::Prepared{status}, parts_.clock.now());
   } else if (std::get_if<Machine::ChangeOver>(&action)) {
     parts_.transaction.finish();
-    machine_.handle(Machine::ChangedOver{}, parts_.clock.now());
+    machine_.handle(Machine::ChangedOver{run_commit_hook(parts_.options)}, parts_.clock.now());
   } else if (auto* ended = std::get_if<Machine::UpdateEnded>(&action)) {
     ended_ = ended->report;
     if (!ended->report.error.ok()) {
@@ -267,6 +271,8 @@ void RankDriver::act(protocol::RankMachine::Action action) {
 
 void RankDriver::open_stream(const protocol::RankMachine::OpenStream& open) {
   stream_update_ = open.id;
+  fence_noted_ = parts_.fence.up();
+  parts_.fence.forget_raised();
   started_ = false;
   drained_ = false;
   quiet_since_ = parts_.clock.now();
@@ -312,6 +318,7 @@ void RankDriver::pump() {
         }
       }
       receiver_->on_bytes({run->data, run->bytes});
+      note_fence();
       if (Status status = road_->release(*run); !status.ok()) {
         receiver_->on_road_failure(status);
       }
@@ -369,10 +376,19 @@ void RankDriver::say_hello_again() {
   }
   const Status why(Code::kUnavailable, "the engine's layout moved: this rank says hello again");
   log(why.message());
-  peer_ = 0;
+  const control::PeerId peer = std::exchange(peer_, 0);
   feed(protocol::RankMachine::Disconnected{why});
   drop_road();
-  dialer_.close(true);
+  dialer_.close(peer, true);
+}
+
+// Once per update; in `swap` it rises where nobody waits, so this is its time.
+void RankDriver::note_fence() {
+  if (!fence_noted_ && parts_.fence.up()) {
+    fence_noted_ = true;
+    const Instant now = parts_.clock.now();
+    machine_.handle(protocol::RankMachine::FenceRose{parts_.fence.raised_at().value_or(now)}, now);
+  }
 }
 
 void RankDriver::show_progress() {

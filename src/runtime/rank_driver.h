@@ -95,6 +95,7 @@ class RankDriver {
   void drop_road();
   void redial(const Status& why);
   void show_progress();
+  void note_fence();
   void publish_status();
   void cross_boundary();
   void log(const std::string& line) const;
@@ -114,8 +115,9 @@ class RankDriver {
   std::optional<protocol::StreamReceiver> receiver_;  // While there is a stream to receive.
   UpdateId stream_update_;
   std::atomic<bool> streaming_{false};
-  bool started_ = false;  // The stream's first byte is here.
-  bool drained_ = false;  // The machine left the stream: received, but of no interest.
+  bool started_ = false;      // The stream's first byte is here.
+  bool fence_noted_ = false;  // The machine knows since when it is up.
+  bool drained_ = false;      // The machine left the stream: received, but of no interest.
   // The last byte's time, or when the stream was joined or left: messages that come meanwhile do
   // not give a road that stands still more time.
   Instant quiet_since_;

@@ -85,6 +85,9 @@ Status WaitingFence::wait_until_empty(Inside&& inside, std::chrono::nanoseconds 
 
 Status WaitingFence::raise_and_drain(update::FenceReason reason, VersionStamp about) {
   const bool was_up = state_.up();
+  if (!was_up) {
+    raised_at_ = clock_.now();
+  }
   (void)state_.raise(reason, about);
   Status status = wait_until_empty([&] { return state_.readers(); }, drain_,
                                    " step(s) still inside to end; end them, then begin again");

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 
 #include <changeover/fence.h>
 
@@ -39,6 +40,10 @@ class WaitingFence final : public Fence, public update::FenceRaiser {
   Status raise_and_drain(update::FenceReason reason, VersionStamp about) override;
   Status reclaim(uint32_t half) override;
 
+  // The writer's thread: when raise_and_drain() last found it down, since forget_raised().
+  std::optional<Instant> raised_at() const { return raised_at_; }
+  void forget_raised() { raised_at_.reset(); }
+
   // The writer's thread, after the state may have opened.
   void wake_readers();
   // Any thread, after give_up may have got a reason.
@@ -57,6 +62,7 @@ class WaitingFence final : public Fence, public update::FenceRaiser {
   std::chrono::nanoseconds reclaim_;
   const os::Clock& clock_;
   const std::function<Status()> give_up_;
+  std::optional<Instant> raised_at_;
   std::mutex mutex_;
   std::condition_variable opened_;
   std::condition_variable drained_;
