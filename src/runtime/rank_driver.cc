@@ -263,7 +263,8 @@ void RankDriver::act(protocol::RankMachine::Action action) {
   } else if (auto* ended = std::get_if<Machine::UpdateEnded>(&action)) {
     ended_ = ended->report;
     if (!ended->report.error.ok()) {
-      log("update failed: " + ended->report.error.to_string());
+      const bool open = ended->report.outcome == RankOutcome::kInDoubt;
+      log((open ? "update in doubt: " : "update failed: ") + ended->report.error.to_string());
       last_error_ = ended->report.error;
     }
   }
