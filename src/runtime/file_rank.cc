@@ -10,6 +10,7 @@
 #include "runtime/callback.h"
 #include "runtime/commit_hook.h"
 #include "runtime/roads.h"
+#include "runtime/stream_part.h"
 #include "transport/file/file_road.h"
 #include "wire/header.h"
 
@@ -18,17 +19,6 @@ namespace {
 
 double seconds(Instant from, Instant to) {
   return static_cast<double>((to - from).count()) / 1e9;
-}
-
-transport::Part part_of(protocol::StreamPart part) {
-  switch (part) {
-    case protocol::StreamPart::kHeader:
-      return transport::Part::kHeader;
-    case protocol::StreamPart::kMetadata:
-      return transport::Part::kMetadata;
-    default:
-      return transport::Part::kPayload;
-  }
 }
 
 // What the first header says, so that the update can begin before its first frame.

@@ -16,6 +16,7 @@
 #include "runtime/fence_status.h"
 #include "runtime/rank_log.h"
 #include "runtime/roads.h"
+#include "runtime/stream_part.h"
 
 namespace changeover::runtime {
 namespace {
@@ -78,17 +79,6 @@ control::DialerOptions dialer_options(const SubscriberOptions& options,
     out.seed = out.seed << 8 | incarnation.bytes[i];
   }
   return out;
-}
-
-transport::Part part_of(protocol::StreamPart part) {
-  switch (part) {
-    case protocol::StreamPart::kHeader:
-      return transport::Part::kHeader;
-    case protocol::StreamPart::kMetadata:
-      return transport::Part::kMetadata;
-    default:
-      return transport::Part::kPayload;
-  }
 }
 
 }  // namespace

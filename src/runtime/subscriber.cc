@@ -9,71 +9,25 @@
 
 #include <unistd.h>
 
-#include "control/dialer.h"
 #include "os/entropy.h"
-#include "os/error.h"
 #include "os/mapping.h"
 #include "runtime/commit_hook.h"
 #include "runtime/copy_helper.h"
-#include "runtime/deadlines.h"
 #include "runtime/fence_status.h"
 #include "runtime/file_rank.h"
 #include "runtime/rank_driver.h"
 #include "runtime/rank_log.h"
+#include "runtime/subscriber_options.h"
 
 namespace changeover {
 namespace {
 
+using runtime::check_options;
+using runtime::drain_time;
 using runtime::log_line;
 using runtime::run_commit_hook;
 
-constexpr int32_t kCopyThreadsMax = 64;
 constexpr auto kRefusedPause = std::chrono::seconds(1);
-
-// How long the fence waits for steps inside. In `staged` that is after the whole stream, while the
-// publisher counts the time for this rank's vote.
-std::chrono::nanoseconds drain_time(const SubscriberOptions& options) {
-  const Deadlines& deadlines = options.deadlines;
-  return options.mode == Mode::kStaged ? std::min(deadlines.drain, deadlines.vote / 4)
-                                       : deadlines.drain;
-}
-
-Status check_options(const SubscriberOptions& options, const LoadPlan& plan) {
-  if (options.engine.empty()) {
-    return {Code::kInvalidArgument, "the engine has no name"};
-  }
-  if (options.engine_size < 1 || options.rank < 0 || options.rank >= options.engine_size) {
-    return {Code::kInvalidArgument, "rank " + std::to_string(options.rank) + " of an engine of " +
-                                        std::to_string(options.engine_size) + " ranks"};
-  }
-  if (options.copy_threads < 1 || options.copy_threads > kCopyThreadsMax) {
-    return {Code::kInvalidArgument, "copy_threads is " + std::to_string(options.copy_threads) +
-                                        ": 1 to " + std::to_string(kCopyThreadsMax)};
-  }
-  CHANGEOVER_TRY(runtime::check_deadlines(options.deadlines));
-  if (options.deadlines.drain >= options.deadlines.stall) {
-    return {Code::kInvalidArgument,
-            "deadlines.drain is " + os::duration_text(options.deadlines.drain.count()) +
-                ", deadlines.stall " + os::duration_text(options.deadlines.stall.count()) +
-                ": a rank reads nothing while it waits for steps, so the publisher would drop it"};
-  }
-  if (options.engine_size == plan.tp_size && options.rank != plan.tp_rank) {
-    return {Code::kInvalidArgument, "rank " + std::to_string(options.rank) +
-                                        " was given the plan of tensor-parallel rank " +
-                                        std::to_string(plan.tp_rank)};
-  }
-  if (options.endpoint.kind == Endpoint::Kind::kFile) {
-    return options.engine_size == 1
-               ? Status()
-               : Status(Code::kInvalidArgument,
-                        "a recorded stream is decided on by one rank alone: engine size 1, not " +
-                            std::to_string(options.engine_size));
-  }
-  control::ChannelOptions channel;
-  channel.job = options.job;
-  channel.token = options.token;
-  return control::Dialer::check(options.endpoint, channel);
-}
 
 class SubscriberImpl final : public Subscriber {
  public:
@@ -137,13 +91,13 @@ class SubscriberImpl final : public Subscriber {
 
   // Held by whoever drives the rank or writes through its transaction.
   std::mutex driving_;
-  mutable std::mutex driver_mutex_;  // The pointer below, not what it points to; and the next three.
+  mutable std::mutex driver_mutex_;  // The pointer below, not what it points to.
   std::unique_ptr<runtime::RankDriver> driver_;
   std::optional<VersionStamp> held_version_;  // What status() says as long as there is no driver.
   std::optional<Digest> held_digest_;
   std::optional<RankReport> file_report_;
   mutable std::mutex move_mutex_;
-  std::optional<std::string> move_;  // What moves.
+  std::optional<std::string> move_;   // What moves.
   std::optional<RankReport> unread_;  // Of an update that ended while a release was waited for.
   std::thread thread_;
   std::atomic<bool> stopped_{false};
