@@ -107,6 +107,9 @@ void add_plan(CLI::App& command, PlanArguments& plan, const char* rank_option) {
       ->type_name("PATH");
   command.add_option("--drop-segment", plan.drop_segments,
                      "Whole path segment to drop from incoming names (may be repeated)");
+  command.add_option("--optional-segment", plan.optional_segments,
+                     "Whole path segment that names may have or lack on either side, such as "
+                     "base_layer (may be repeated)");
   command.add_option("--strip-prefix", plan.strip_prefixes,
                      "Prefix to strip from incoming names (may be repeated)");
   command.add_option("--add-prefix", plan.add_prefix, "Prefix to add to incoming names");

@@ -37,6 +37,7 @@ struct PlanArguments {
   int64_t vocab_multiple = 64;
   std::string model_file;
   std::vector<std::string> drop_segments;
+  std::vector<std::string> optional_segments;
   std::vector<std::string> strip_prefixes;
   std::string add_prefix;
 };

@@ -65,6 +65,7 @@ Result<PlanOptions> plan_options(const PlanArguments& arguments) {
   options.source_form = arguments.source_form;
   options.vocab_multiple = arguments.vocab_multiple;
   options.drop_segments = arguments.drop_segments;
+  options.optional_segments = arguments.optional_segments;
   options.strip_prefixes = arguments.strip_prefixes;
   options.add_prefix = arguments.add_prefix;
   options.model_file = arguments.model_file;

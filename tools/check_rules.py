@@ -17,8 +17,8 @@ import sys
 
 FAMILIES = "WURTVS"
 CASES = (
-    "B01 B02 B10 B11 B12 B13 B15 B16 B17 B33 B36 B37 B38 B45 B46 B47 B49 "
-    "B56 B57 B60 N1 N3 N10 N15").split()
+    "B01 B02 B10 B11 B12 B13 B15 B16 B17 B18 B33 B36 B37 B38 B45 B46 B47 B49 "
+    "B56 B57 B60 N1 N3 N6 N10 N15").split()
 
 RULE_LINE = re.compile(rf"^(?:[-*] )?(?:\*\*)?([{FAMILIES}]\d+)\b")
 CPP_TEST = re.compile(

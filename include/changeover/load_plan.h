@@ -94,6 +94,9 @@ struct LoadPlan {
   // segments to drop wherever they stand ("_fsdp_wrapped_module"), prefixes of whole segments (the
   // longest that matches is stripped, once), a prefix to add after that.
   std::vector<std::string> drop_segments;
+  // Segments that may stand in a name or not, on either side ("base_layer", case B18): names that
+  // differ in them alone are one. A plan that owns two such names is ambiguous, and refused.
+  std::vector<std::string> optional_segments;
   std::vector<std::string> strip_prefixes;
   std::string add_prefix;
   bool operator==(const LoadPlan&) const = default;
@@ -121,6 +124,7 @@ struct PlanOptions {
   int64_t vocab_multiple = 64;  // The vocabulary is padded to a multiple of it (and to tp).
   std::optional<DType> dtype;   // Parameter dtype where the config names none.
   std::vector<std::string> drop_segments;
+  std::vector<std::string> optional_segments;
   std::vector<std::string> strip_prefixes;
   std::string add_prefix;
   std::filesystem::path model_file;  // Empty = the built-in one for config.json's architecture.

@@ -64,6 +64,21 @@ Status check_rule(std::string_view what, std::string_view text) {
   return {};
 }
 
+Status take_segments(std::string_view what, const std::vector<std::string>& segments,
+                     std::vector<std::string>& out) {
+  for (const std::string& segment : segments) {
+    CHANGEOVER_TRY(check_rule(what, segment));
+    if (segment.find('.') != std::string::npos) {
+      return {Code::kInvalidArgument,
+              fmt::format("{} \"{}\": one segment without '.' each; use strip_prefixes for a "
+                          "longer prefix",
+                          what, segment)};
+    }
+    out.push_back(segment);
+  }
+  return {};
+}
+
 std::string with_dot(std::string text) {
   if (!text.empty() && text.back() != '.') {
     text += '.';
@@ -113,11 +128,12 @@ Result<NameResolver> NameResolver::make(const LoadPlan& plan) {
   CHANGEOVER_TRY(resolver.take_rules(plan));
   resolver.source_names_.reserve(plan.sources.size());
   uint32_t name_index = 0;
+  std::vector<std::string> spelled;
   for (uint32_t i = 0; i < plan.sources.size(); ++i) {
     const Source& source = plan.sources[i];
-    CHANGEOVER_TRY(resolver.add_name(source.spec.name, {i, name_index++, false}));
+    CHANGEOVER_TRY(resolver.add_name(source.spec.name, {i, name_index++, false}, spelled));
     for (const std::string& alias : source.aliases) {
-      CHANGEOVER_TRY(resolver.add_name(alias, {i, name_index++, true}));
+      CHANGEOVER_TRY(resolver.add_name(alias, {i, name_index++, true}, spelled));
     }
     resolver.source_names_.push_back(source.spec.name);
   }
@@ -127,20 +143,13 @@ Result<NameResolver> NameResolver::make(const LoadPlan& plan) {
 Status NameResolver::take_rules(const LoadPlan& plan) {
   const size_t rules =
       plan.drop_segments.size() + plan.strip_prefixes.size() + plan.ignorable.size();
-  if (plan.drop_segments.size() > kRulesMax || plan.strip_prefixes.size() > kRulesMax) {
+  if (plan.drop_segments.size() > kRulesMax || plan.optional_segments.size() > kRulesMax ||
+      plan.strip_prefixes.size() > kRulesMax) {
     return {Code::kInvalidArgument,
             fmt::format("name rules: {} of them, at most {} of a kind", rules, kRulesMax)};
   }
-  for (const std::string& segment : plan.drop_segments) {
-    CHANGEOVER_TRY(check_rule("drop_segments", segment));
-    if (segment.find('.') != std::string::npos) {
-      return {Code::kInvalidArgument,
-              fmt::format("drop_segments \"{}\": one segment without '.' each; use strip_prefixes "
-                          "for a longer prefix",
-                          segment)};
-    }
-    drop_segments_.push_back(segment);
-  }
+  CHANGEOVER_TRY(take_segments("drop_segments", plan.drop_segments, drop_segments_));
+  CHANGEOVER_TRY(take_segments("optional_segments", plan.optional_segments, optional_segments_));
   for (const std::string& prefix : plan.strip_prefixes) {
     CHANGEOVER_TRY(check_rule("strip_prefixes", prefix));
     strip_prefixes_.push_back(with_dot(prefix));
@@ -154,7 +163,7 @@ Status NameResolver::take_rules(const LoadPlan& plan) {
   for (const std::string& pattern : plan.ignorable) {
     CHANGEOVER_TRY(check_rule("ignorable", pattern));
     auto& list = pattern.find('*') == std::string::npos ? ignorable_exact_ : ignorable_patterns_;
-    list.push_back(pattern);
+    list.push_back(without_optional(pattern));
   }
   if (ignorable_patterns_.size() > kRulesMax) {
     return {Code::kInvalidArgument, fmt::format("ignorable: {} patterns with '*', at most {}",
@@ -164,12 +173,21 @@ Status NameResolver::take_rules(const LoadPlan& plan) {
   return {};
 }
 
-Status NameResolver::add_name(const std::string& name, Entry entry) {
+Status NameResolver::add_name(const std::string& name, Entry entry,
+                              std::vector<std::string>& spelled) {
   CHANGEOVER_TRY(check_reachable(name));
-  if (!names_.emplace(name, entry).second) {
+  const auto [at, added] = names_.emplace(without_optional(name), entry);
+  if (!added && spelled[at->second.name_index] == name) {
     return {Code::kInvalidArgument,
             fmt::format("source \"{}\": the plan names it twice (as a source or an alias)", name)};
   }
+  if (!added) {
+    return {Code::kInvalidArgument,
+            fmt::format("sources \"{}\" and \"{}\" are ambiguous: they differ in optional segments "
+                        "alone",
+                        spelled[at->second.name_index], name)};
+  }
+  spelled.push_back(name);
   return {};
 }
 
@@ -185,6 +203,10 @@ Status NameResolver::check_reachable(std::string_view name) const {
                         add_prefix_)};
   }
   rest.remove_prefix(add_prefix_.size());
+  if (without_optional(rest).empty()) {
+    return {Code::kInvalidArgument,
+            fmt::format("source \"{}\": can never match, nothing is left of it", name)};
+  }
   while (!rest.empty()) {
     const std::string_view segment = take_segment(rest);
     if (is_dropped(segment)) {
@@ -200,6 +222,26 @@ bool NameResolver::is_dropped(std::string_view segment) const {
   return std::find(drop_segments_.begin(), drop_segments_.end(), segment) != drop_segments_.end();
 }
 
+bool NameResolver::is_optional(std::string_view segment) const {
+  return std::find(optional_segments_.begin(), optional_segments_.end(), segment) !=
+         optional_segments_.end();
+}
+
+std::string NameResolver::without_optional(std::string_view name) const {
+  if (optional_segments_.empty()) {
+    return std::string(name);
+  }
+  std::string kept;
+  for (std::string_view rest = name; !rest.empty();) {
+    const std::string_view segment = take_segment(rest);
+    if (!is_optional(segment)) {
+      kept += kept.empty() ? "" : ".";
+      kept += segment;
+    }
+  }
+  return kept;
+}
+
 bool NameResolver::is_ignorable(std::string_view name) const {
   if (std::binary_search(ignorable_exact_.begin(), ignorable_exact_.end(), name, std::less<>())) {
     return true;
@@ -209,7 +251,8 @@ bool NameResolver::is_ignorable(std::string_view name) const {
 }
 
 std::string_view NameResolver::canonical(std::string_view incoming, Buffer& buffer) const {
-  if (drop_segments_.empty() && strip_prefixes_.empty() && add_prefix_.empty()) {
+  if (drop_segments_.empty() && optional_segments_.empty() && strip_prefixes_.empty() &&
+      add_prefix_.empty()) {
     return incoming;
   }
   // The prefix first: what is stripped is stripped from what stands after it.
@@ -220,7 +263,7 @@ std::string_view NameResolver::canonical(std::string_view incoming, Buffer& buff
   while (!rest.empty()) {
     const bool last = rest.find('.') == std::string_view::npos;
     const std::string_view segment = take_segment(rest);
-    if (is_dropped(segment)) {
+    if (is_dropped(segment) || is_optional(segment)) {
       size -= last && size > 0 ? 1 : 0;  // The '.' before it goes too.
       continue;
     }

@@ -1,6 +1,7 @@
 // From the name a tensor arrives under to the source of the plan it feeds (case B17).
 //
-// The plan declares the rules: whole path segments that are dropped wherever they stand, then the
+// The plan declares the rules: whole path segments that are dropped wherever they stand, those that
+// may stand on either side or not (they are left out of account on both, case B18), then the
 // longest of the prefixes that matches is stripped (once), then a prefix is added. Nothing is
 // guessed: a name that no rule brings to a source, an alias or an ignorable pattern is unmatched.
 #pragma once
@@ -79,9 +80,12 @@ class NameResolver {
   using Buffer = std::array<char, 2 * kTensorNameBytesMax + 1>;
 
   Status take_rules(const LoadPlan& plan);
-  Status add_name(const std::string& name, Entry entry);
+  // `spelled`: the names so far, by name_index.
+  Status add_name(const std::string& name, Entry entry, std::vector<std::string>& spelled);
   Status check_reachable(std::string_view name) const;
   bool is_dropped(std::string_view segment) const;
+  bool is_optional(std::string_view segment) const;
+  std::string without_optional(std::string_view name) const;
   bool is_ignorable(std::string_view name) const;
   // The incoming name after the rules, in `buffer` or in `incoming` itself; empty = nothing is
   // left.
@@ -90,6 +94,7 @@ class NameResolver {
   std::unordered_map<std::string, Entry, Hash, std::equal_to<>> names_;
   std::vector<std::string> source_names_;
   std::vector<std::string> drop_segments_;
+  std::vector<std::string> optional_segments_;
   std::vector<std::string> strip_prefixes_;   // Longest first, each with its trailing '.'.
   std::string add_prefix_;                    // Empty, or with its trailing '.'.
   std::vector<std::string> ignorable_exact_;  // Sorted; patterns without '*'.

@@ -142,6 +142,54 @@ TEST(NameResolver, IgnorablePatternsStayInsideOneSegment) {
   EXPECT_EQ(resolver.match("extra.b").kind, NameMatch::Kind::kUnmatched);
 }
 
+// Case B18: the language layers are wrapped for adapters, the merger is not. Which names carry the
+// segment is told name by name, on either side.
+TEST(NameResolver, CaseB18_AWrapperSegmentMayStandInEachNameOrNot) {
+  LoadPlan plan = plan_with({"layers.0.qkv.base_layer.weight", "merger.fc1.weight"});
+  plan.optional_segments = {"base_layer"};
+  plan.ignorable = {"layers.*.base_layer.bias"};
+  const NameResolver resolver = resolver_of(plan);
+  for (const char* name : {"layers.0.qkv.base_layer.weight", "layers.0.qkv.weight"}) {
+    EXPECT_EQ(resolver.match(name).kind, NameMatch::Kind::kSource) << name;
+    EXPECT_EQ(resolver.match(name).source, 0u) << name;
+  }
+  EXPECT_EQ(resolver.match("merger.fc1.base_layer.weight").source, 1u);
+  EXPECT_EQ(resolver.match("merger.fc1.weight").source, 1u);
+  EXPECT_EQ(resolver.match("merger.fc1.base_layers.weight").kind, NameMatch::Kind::kUnmatched);
+  EXPECT_EQ(resolver.match("layers.7.bias").kind, NameMatch::Kind::kIgnorable);
+  EXPECT_EQ(resolver.match("base_layer").kind, NameMatch::Kind::kUnmatched);
+  const std::vector<std::string> sent = {"layers.0.qkv.base_layer.weight",
+                                         "merger.fc1.base_layer.weight"};
+  EXPECT_TRUE(resolver.compare(sent).to_status().ok());
+}
+
+TEST(NameResolver, CaseB18_AnAdapterThatMatchesNothingIsAnError) {
+  LoadPlan plan = plan_with({"layers.0.qkv.base_layer.weight"});
+  plan.optional_segments = {"base_layer"};
+  const std::vector<std::string> adapter = {"layers.0.qkv.lora_A.weight",
+                                            "layers.0.qkv.lora_B.weight"};
+  EXPECT_THAT(resolver_of(plan).compare(adapter).to_status().message(), HasSubstr("0 of 1"));
+}
+
+TEST(NameResolver, CaseB18_BothVariantsAreAmbiguous) {
+  LoadPlan plan = plan_with({"layers.0.qkv.base_layer.weight", "layers.0.qkv.weight"});
+  EXPECT_TRUE(NameResolver::make(plan).ok());
+  plan.optional_segments = {"base_layer"};
+  EXPECT_THAT(NameResolver::make(plan).status().message(),
+              HasSubstr("\"layers.0.qkv.base_layer.weight\" and \"layers.0.qkv.weight\" are "
+                        "ambiguous"));
+  // Sent both ways, they are one tensor that came twice.
+  plan = plan_with({"layers.0.qkv.weight"});
+  plan.optional_segments = {"base_layer"};
+  const std::vector<std::string> both = {"layers.0.qkv.base_layer.weight", "layers.0.qkv.weight"};
+  EXPECT_EQ(resolver_of(plan).compare(both).collisions.size(), 1u);
+  plan = plan_with({"base_layer"});
+  plan.optional_segments = {"base_layer"};
+  EXPECT_THAT(NameResolver::make(plan).status().message(), HasSubstr("nothing is left"));
+  plan.optional_segments = {"base.layer"};
+  EXPECT_THAT(NameResolver::make(plan).status().message(), HasSubstr("optional_segments"));
+}
+
 TEST(NameResolver, LongAndEmptyNamesAreUnmatchedNotACrash) {
   LoadPlan plan = plan_with({std::string(100, 'p') + ".w"});
   plan.add_prefix = std::string(100, 'p');

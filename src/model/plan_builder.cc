@@ -37,6 +37,7 @@ class PlanBuilder {
     plan_.experts = options.experts.value_or(ExpertShare{0, 1, options.tp_rank, options.tp_size});
     plan_.ignorable = file.ignorable;
     plan_.drop_segments = options.drop_segments;
+    plan_.optional_segments = options.optional_segments;
     plan_.strip_prefixes = options.strip_prefixes;
     plan_.add_prefix = options.add_prefix;
   }

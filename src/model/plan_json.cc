@@ -207,7 +207,7 @@ Result<LoadPlan> read_plan(JsonValue value) {
       const Fields root,
       Fields::make(value, {"format", "generation", "tp_rank", "tp_size", "experts", "architecture",
                            "parameters", "sources", "pieces", "paddings", "derived", "ignorable",
-                           "drop_segments", "strip_prefixes", "add_prefix"}));
+                           "drop_segments", "optional_segments", "strip_prefixes", "add_prefix"}));
   CHANGEOVER_TRY(root.integer("format", 1, 1).status());
   LoadPlan plan;
   CHANGEOVER_TRY_ASSIGN(const int64_t generation, root.integer_or("generation", 0, INT64_MAX, 0));
@@ -231,6 +231,7 @@ Result<LoadPlan> read_plan(JsonValue value) {
   CHANGEOVER_TRY(read_list(root, "derived", false, read_derived, plan.derived));
   CHANGEOVER_TRY(read_strings(root, "ignorable", plan.ignorable));
   CHANGEOVER_TRY(read_strings(root, "drop_segments", plan.drop_segments));
+  CHANGEOVER_TRY(read_strings(root, "optional_segments", plan.optional_segments));
   CHANGEOVER_TRY(read_strings(root, "strip_prefixes", plan.strip_prefixes));
   return plan;
 }
@@ -274,6 +275,7 @@ std::string load_plan_to_json(const LoadPlan& plan) {
   });
   append_strings(out, "ignorable", plan.ignorable);
   append_strings(out, "drop_segments", plan.drop_segments);
+  append_strings(out, "optional_segments", plan.optional_segments);
   append_strings(out, "strip_prefixes", plan.strip_prefixes);
   out += ",\"add_prefix\":";
   append_string(out, plan.add_prefix);

@@ -22,6 +22,7 @@ LoadPlan full_plan() {
   plan.paddings = {{0, {2, {{2, 3}}}}};
   plan.ignorable = {"x.*", "y"};
   plan.drop_segments = {"_orig_mod"};
+  plan.optional_segments = {"base_layer"};
   plan.strip_prefixes = {"base_model.model"};
   plan.add_prefix = "";
   return plan;
@@ -48,7 +49,8 @@ TEST(LoadPlanJson, CanonicalBytes) {
       "\"op\":\"cast\",\"source_view\":{\"offset\":0,\"dims\":[[2,2],[2,1]]},\"target_view\":"
       "{\"offset\":0,\"dims\":[[2,3],[2,1]]}}],\"paddings\":[{\"parameter\":0,\"view\":"
       "{\"offset\":2,\"dims\":[[2,3]]}}],\"derived\":[],\"ignorable\":[\"x.*\",\"y\"],"
-      "\"drop_segments\":[\"_orig_mod\"],\"strip_prefixes\":[\"base_model.model\"],"
+      "\"drop_segments\":[\"_orig_mod\"],\"optional_segments\":[\"base_layer\"],\"strip_prefixes\":"
+      "[\"base_model.model\"],"
       "\"add_prefix\":\"\"}");
 }
 
@@ -56,7 +58,7 @@ TEST(LoadPlanJson, CanonicalBytes) {
 TEST(LoadPlanJson, T15_TheDigestNamesThePlanAndItsGeneration) {
   const LoadPlan plan = full_plan();
   EXPECT_EQ(load_plan_digest(plan), load_plan_digest(full_plan()));
-  std::vector<LoadPlan> others(9, plan);
+  std::vector<LoadPlan> others(10, plan);
   others[0].generation = 8;
   others[1].tp_rank = 2;
   others[2].parameters[0].dtype = DType::kF16;
@@ -65,6 +67,7 @@ TEST(LoadPlanJson, T15_TheDigestNamesThePlanAndItsGeneration) {
   others[5].paddings.clear();
   others[6].strip_prefixes.clear();
   others[7].ignorable.pop_back();
+  others[9].optional_segments.clear();
   others[8].experts.ep_rank = 2;
   for (size_t i = 0; i < others.size(); ++i) {
     EXPECT_NE(load_plan_digest(others[i]), load_plan_digest(plan)) << i;

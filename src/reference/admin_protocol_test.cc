@@ -140,11 +140,19 @@ TEST(AdminReply, ARanksRefusalComesBackAsItsStatus) {
 
 TEST(AdminReply, S3_EveryMissingKeyOfADigestsReplyIsNamed) {
   const std::string line = admin_digests_reply(some_facts(), {"a", 1}, some_digests());
-  for (const std::string key :
-       {"format",       "ok",         "engine",      "rank",    "version",       "fenced",
-        "fence_reason", "plan",       "tp_rank",     "tp_size", "generation",    "vocab_multiple",
-        "experts",      "placement",  "source_form", "dtypes",  "drop_segments", "strip_prefixes",
-        "add_prefix",   "model_file", "parameters",  "name",    "shape",         "epoch"}) {
+  for (const std::string key : {"format",         "ok",
+                                "engine",         "rank",
+                                "version",        "fenced",
+                                "fence_reason",   "plan",
+                                "tp_rank",        "tp_size",
+                                "generation",     "vocab_multiple",
+                                "experts",        "placement",
+                                "source_form",    "dtypes",
+                                "drop_segments",  "optional_segments",
+                                "strip_prefixes", "add_prefix",
+                                "model_file",     "parameters",
+                                "name",           "shape",
+                                "epoch"}) {
     std::string broken = line;
     const size_t at = broken.find("\"" + key + "\":");
     ASSERT_NE(at, std::string::npos) << key;

@@ -104,6 +104,7 @@ Json json_of_plan(const AdminFacts& facts) {
           {"vocab_multiple", options.vocab_multiple},
           {"dtype", options.dtype ? Json(dtype_name(*options.dtype)) : Json(nullptr)},
           {"drop_segments", options.drop_segments},
+          {"optional_segments", options.optional_segments},
           {"strip_prefixes", options.strip_prefixes},
           {"add_prefix", options.add_prefix},
           {"model_file", options.model_file.string()}};

@@ -129,6 +129,7 @@ Status read_plan(const JsonValue& object, DigestsReply& reply) {
     }
   }
   CHANGEOVER_TRY_ASSIGN(options.drop_segments, strings_at(*plan, "drop_segments"));
+  CHANGEOVER_TRY_ASSIGN(options.optional_segments, strings_at(*plan, "optional_segments"));
   CHANGEOVER_TRY_ASSIGN(options.strip_prefixes, strings_at(*plan, "strip_prefixes"));
   CHANGEOVER_TRY_ASSIGN(options.add_prefix, string_at(*plan, "add_prefix"));
   CHANGEOVER_TRY_ASSIGN(options.model_file, string_at(*plan, "model_file"));
