@@ -35,7 +35,7 @@ std::optional<Coordinator::Action> Coordinator::poll() {
 }
 
 Instant Coordinator::deadline() const {
-  return deadline_;
+  return std::min(deadline_, check_deadline_);
 }
 
 // --- begin
@@ -192,9 +192,74 @@ void Coordinator::on(const StreamEnded& event, Instant now) {
   step_ = Step::kVoting;
   waiting_since_ = now;
   deadline_ = now + options_.deadlines.vote;
+  if (event.status.ok() && event.check_follows) {
+    check_deadline_ = now + options_.deadlines.stall;
+    told_at_ = now;
+  }
+}
+
+// --- the source is checked while the votes come in (rule U1)
+
+void Coordinator::on(const SourceRead&, Instant now) {
+  if (check_deadline_ == Instant::never()) {
+    return;
+  }
+  check_deadline_ = now + options_.deadlines.stall;
+  if (now - told_at_ < options_.deadlines.vote / 4) {
+    return;
+  }
+  told_at_ = now;
+  for (const auto& [name, engine] : update_) {
+    for (const auto& [rank, member] : engine.members) {
+      if (!engine.decision && member.vote && member.connection != 0) {
+        send(member.connection, SourceDigest{id_, stream_.digest});
+      }
+    }
+  }
+}
+
+void Coordinator::on(const SourceChecked& event, Instant) {
+  if (check_deadline_ != Instant::never()) {
+    end_check(event.status);
+  }
+}
+
+void Coordinator::end_check(const Status& status) {
+  check_deadline_ = Instant::never();
+  if (!status.ok()) {
+    failure_ = status;
+    decide_all(status);
+  }
 }
 
 // --- votes and decisions
+
+void Coordinator::await_votes(Instant now) {
+  if (now >= check_deadline_) {
+    end_check({Code::kDeadline,
+               "waited " + milliseconds_text(options_.deadlines.stall) +
+                   " for the publisher's own check of its source, which read nothing meanwhile: "
+                   "publish a source that does not change, or make it faster to read"});
+  }
+  if (check_deadline_ == Instant::never()) {
+    judge_votes();
+  }
+  if (now >= deadline_) {
+    let_go_silent(
+        [](const Member& member) {
+          return !member.vote && member.begin && member.begin->kind == BeginKind::kReady;
+        },
+        "waited " + milliseconds_text(now - waiting_since_) + " for its vote", now);
+    deadline_ = Instant::never();  // Who is left has voted and waits for the check.
+  }
+  if (std::all_of(update_.begin(), update_.end(),
+                  [](const auto& entry) { return entry.second.decision.has_value(); })) {
+    check_deadline_ = Instant::never();
+    step_ = Step::kFinishing;
+    waiting_since_ = now;
+    deadline_ = now + options_.deadlines.vote;
+  }
+}
 
 void Coordinator::on_message(Peer& peer, const Vote& vote, Instant) {
   const RankName& rank = peer.hello.rank;
@@ -351,20 +416,7 @@ void Coordinator::advance(Instant now) {
     }
   }
   if (step_ == Step::kVoting) {
-    judge_votes();
-    if (late()) {
-      let_go_silent(
-          [](const Member& member) {
-            return !member.vote && member.begin && member.begin->kind == BeginKind::kReady;
-          },
-          waited + "its vote", now);
-    }
-    if (std::all_of(update_.begin(), update_.end(),
-                    [](const auto& entry) { return entry.second.decision.has_value(); })) {
-      step_ = Step::kFinishing;
-      waiting_since_ = now;
-      deadline_ = now + options_.deadlines.vote;
-    }
+    await_votes(now);
   }
   if (step_ == Step::kFinishing) {
     if (late()) {

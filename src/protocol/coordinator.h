@@ -73,10 +73,17 @@ class Coordinator {
     std::optional<Digest> digest;  // of the source as it was sent; none where digests are off
     uint64_t payload_bytes = 0;
     uint64_t buckets = 0;
+    // The source may have changed meanwhile: it is checked now, and no engine commits before
+    // SourceChecked says that it has not. SourceRead comes meanwhile, as bytes are read.
+    bool check_follows = false;
+  };
+  struct SourceRead {};
+  struct SourceChecked {
+    Status status;
   };
   struct Tick {};
-  using Event =
-      std::variant<Received, Closed, StartUpdate, DigestReady, PeerLost, StreamEnded, Tick>;
+  using Event = std::variant<Received, Closed, StartUpdate, DigestReady, PeerLost, StreamEnded,
+                             SourceRead, SourceChecked, Tick>;
 
   // --- actions
   struct Send {
@@ -161,6 +168,8 @@ class Coordinator {
   void on(const DigestReady& event, Instant now);
   void on(const PeerLost& event, Instant now);
   void on(const StreamEnded& event, Instant now);
+  void on(const SourceRead& event, Instant now);
+  void on(const SourceChecked& event, Instant now);
   void on(const Tick& event, Instant now);
   void on_hello(ConnectionId connection, const Hello& hello, Instant now);
   void on_message(Peer& peer, const BeginReply& reply, Instant now);
@@ -179,6 +188,8 @@ class Coordinator {
   void advance(Instant now);  // moves on where nothing more is waited for
   void judge_begins(Instant now);
   void start_stream(Instant now);
+  void await_votes(Instant now);
+  void end_check(const Status& status);
   void judge_votes();
   void let_go_silent(bool (*is_silent)(const Member&), const std::string& what, Instant now);
   void lose(const std::string& name, Engine& engine, Member& member, const Status& why);
@@ -208,6 +219,10 @@ class Coordinator {
   std::optional<VersionStamp> newest_;  // ever offered by this publisher (rule U5)
   std::map<std::string, Engine> update_;
   StreamEnded stream_;
+  // While the publisher reads its source again: when that stands still for too long, and when the
+  // ranks that wait were last told of it.
+  Instant check_deadline_ = Instant::never();
+  Instant told_at_;
   Status failure_;  // of the stream as a whole
   Instant started_at_;
   Instant waiting_since_;

@@ -75,7 +75,8 @@ struct BeginReply {
   Status why;  // not ok only for kRefused
 };
 
-// coordinator -> rank, after END: the source's digest; none where digests are off.
+// coordinator -> rank, after END: the source's digest; none where digests are off. Again while the
+// publisher checks that its source has not changed: whoever has voted waits on for the decision.
 struct SourceDigest {
   UpdateId id;
   std::optional<Digest> digest;

@@ -275,7 +275,11 @@ void RankMachine::leave_stream(const Status& why) {
 
 // --- prepare, vote, decision
 
-void RankMachine::on_message(const SourceDigest& digest, Instant) {
+void RankMachine::on_message(const SourceDigest& digest, Instant now) {
+  if (digest.id == id_ && phase_ == Phase::kPrepared) {
+    deadline_ = now + options_.deadlines.vote;  // The publisher still checks its source.
+    return;
+  }
   if (digest.id != id_ || (phase_ != Phase::kReceiving && phase_ != Phase::kEnded)) {
     return;
   }

@@ -38,6 +38,7 @@ class PublisherImpl final : public Publisher {
   void attach_new();
   Coordinator::StreamEnded stream_out(runtime::SourceStream& stream, const PublishOptions& options,
                                       const Coordinator::OpenStream& open);
+  Status check_source(runtime::SourceStream& stream);
   // Peers that left the road, and orders that came meanwhile.
   void between();
   void drop(const Coordinator::DropFromStream& order);
@@ -137,7 +138,12 @@ UpdateReport PublisherImpl::run(runtime::SourceStream& stream, const PublishOpti
       core_->feed(Coordinator::DigestReady{
           runtime::call("the source", [&] { return stream.digest_only(); })});
     } else if (auto* open = std::get_if<Coordinator::OpenStream>(&order)) {
-      core_->feed(stream_out(stream, options, *open));
+      auto ended = stream_out(stream, options, *open);
+      ended.check_follows = ended.status.ok() && stream.wants_check();
+      core_->feed(ended);
+      if (ended.check_follows) {
+        core_->feed(Coordinator::SourceChecked{check_source(stream)});
+      }
     } else if (const auto* left_out = std::get_if<Coordinator::DropFromStream>(&order)) {
       drop(
           *left_out);  // Of a stream that broke: no more comes, and its ranks need not wait for it.
@@ -177,6 +183,24 @@ Coordinator::StreamEnded PublisherImpl::stream_out(runtime::SourceStream& stream
   }
   between();
   return {status, stream.digest(), stream.payload_bytes(), stream.plan().buckets.size()};
+}
+
+// The ranks have their digest and vote meanwhile.
+Status PublisherImpl::check_source(runtime::SourceStream& stream) {
+  const auto pause = options_.deadlines.vote / 16;  // Four times as often as ranks are told.
+  Instant next = clock_.now();
+  return runtime::call("the source", [&] {
+    return stream.check([&]() -> Status {
+      if (const Instant now = clock_.now(); now >= next) {
+        next = now + pause;
+        core_->feed(Coordinator::SourceRead{});
+        if (core_->is_done()) {
+          return {Code::kAborted, "the update ended before its source was checked"};
+        }
+      }
+      return {};
+    });
+  });
 }
 
 void PublisherImpl::between() {

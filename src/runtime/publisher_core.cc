@@ -1,5 +1,6 @@
 #include "runtime/publisher_core.h"
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -154,6 +155,13 @@ std::optional<PublisherCore::Coordinator::Action> PublisherCore::take_order() {
   auto order = std::move(orders_.front());
   orders_.pop_front();
   return order;
+}
+
+bool PublisherCore::is_done() const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(orders_.begin(), orders_.end(), [](const auto& order) {
+    return std::holds_alternative<Coordinator::UpdateDone>(order);
+  });
 }
 
 bool PublisherCore::is_connected(control::PeerId peer) const {

@@ -48,6 +48,8 @@ class PublisherCore final : public control::ChannelHandler {
   Coordinator::Action wait_for_order();
   // One that is there already.
   std::optional<Coordinator::Action> take_order();
+  // UpdateDone is among the orders that wait.
+  bool is_done() const;
   // Its data connection is of no use any more: the rank is to come back with a new one.
   void let_go(control::PeerId peer, const Status& why);
 

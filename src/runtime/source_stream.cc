@@ -87,15 +87,16 @@ Status SourceStream::send(transport::SendRoad& road, const Options& options) {
   CHANGEOVER_TRY(read_empty_before(lease_.specs().size(), options.digests));
   if (options.digests) {
     digest_ = digester_.finish();
-    if (lease_.source().may_change()) {
-      const Digest sent = *digest_;
-      CHANGEOVER_TRY_ASSIGN(const Digest now, digest_only());
-      if (now != sent) {
-        return {Code::kAborted, "the source changed while it was published: digest " +
-                                    sent.to_text() + " when it was read, " + now.to_text() +
-                                    " after the last copy (rule U1)"};
-      }
-    }
+  }
+  return {};
+}
+
+Status SourceStream::check(const Between& between) {
+  CHANGEOVER_TRY_ASSIGN(const Digest now, digest_only(between));
+  if (now != *digest_) {
+    return {Code::kAborted, "the source changed while it was published: digest " +
+                                digest_->to_text() + " when it was read, " + now.to_text() +
+                                " after the last copy (rule U1)"};
   }
   return {};
 }
@@ -180,21 +181,26 @@ Status SourceStream::after(const Options& options, uint64_t bytes) {
   return options.between ? options.between() : Status();
 }
 
-Result<Digest> SourceStream::digest_only() {
+Result<Digest> SourceStream::digest_only(const Between& between) {
   std::vector<std::byte> block(kBlockBytes);
   digester_.clear();
   next_tensor_ = 0;
   for (size_t i = 0; i < lease_.specs().size(); ++i) {
     CHANGEOVER_TRY_ASSIGN(const TensorView view, read(i));
     CHANGEOVER_TRY_ASSIGN(const tensor::Packer packer, tensor::Packer::open(view));
+    const auto whole = packer.contiguous();
     hasher_.reset();
-    if (!packer.contiguous().empty()) {
-      hasher_.update(packer.contiguous());
-    } else {
-      for (uint64_t at = 0; at < packer.bytes(); at += kBlockBytes) {
-        const auto part = std::span(block).first(std::min(kBlockBytes, packer.bytes() - at));
-        packer.pack(at, part);
-        hasher_.update(part);
+    for (uint64_t at = 0; at < packer.bytes();) {
+      const uint64_t bytes = std::min(whole.empty() ? kBlockBytes : kSendBytes,  //
+                                      packer.bytes() - at);
+      if (whole.empty()) {
+        packer.pack(at, std::span(block).first(bytes));
+      }
+      hasher_.update(whole.empty() ? std::span<const std::byte>(block).first(bytes)
+                                   : whole.subspan(at, bytes));
+      at += bytes;
+      if (between) {
+        CHANGEOVER_TRY(between());
       }
     }
     digester_.add(lease_.specs()[i], hasher_.finish());

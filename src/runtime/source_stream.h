@@ -55,11 +55,17 @@ class SourceStream {
   SourceStream(const SourceLease& lease, protocol::StreamPlan plan, const os::Clock& clock);
 
   // Sends all frames and END. Where digests are on, digest() is of the bytes as they were sent.
-  // A source that may change is digested again after its last copy; kAborted where it has changed.
   Status send(transport::SendRoad& road, const Options& options);
 
+  // Called between two pieces of a read, about a MiB apart; not ok ends it.
+  using Between = std::function<Status()>;
   // Reads all of the source without sending (rule U2: a rank asked before anything is sent).
-  Result<Digest> digest_only();
+  Result<Digest> digest_only(const Between& between = {});
+
+  // After send(): whether what was sent may be a mix of two states of the source, because its owner
+  // says that it may change. Then check() reads it again; kAborted where it has changed (rule U1).
+  bool wants_check() const { return digest_ && lease_.source().may_change(); }
+  Status check(const Between& between);
 
   const std::optional<Digest>& digest() const { return digest_; }
   uint64_t payload_bytes() const { return sent_; }

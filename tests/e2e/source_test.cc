@@ -2,6 +2,8 @@
 // how they are asked (cases B10, B16, B46; rules U1-U3, W9).
 #include <array>
 #include <cstring>
+#include <functional>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -165,6 +167,64 @@ TEST_P(Sources, U2_TheSameVersionIsDigestedFirstAndNotSentAgain) {
   EXPECT_EQ(again.ranks.at(0).outcome, RankOutcome::kAlreadyThere);
   EXPECT_EQ(again.payload_bytes, 0u);
   EXPECT_THAT(source.reads, testing::ElementsAre(0, 1, 2));
+}
+
+// Calls a hook before each read of its second pass.
+class ReadTwice final : public TensorSource {
+ public:
+  Result<std::span<const TensorSpec>> begin_update() override {
+    return std::span<const TensorSpec>(specs);
+  }
+  Result<TensorView> read(size_t index) override {
+    if (reads_++ >= specs.size()) {
+      before_second_read();
+    }
+    return TensorView{specs[index].dtype, specs[index].shape, {}, bytes_.data()};
+  }
+  void end_update() override {}
+  uint64_t generation() const override { return 1; }
+  bool may_change() const override { return true; }
+
+  std::vector<TensorSpec> specs = {{"a", DType::kI8, {4}},
+                                   {"b", DType::kI8, {2}},
+                                   {"c", DType::kI8, {2}},
+                                   {"d", DType::kI8, {1}}};
+  std::function<void()> before_second_read;
+
+ private:
+  std::array<std::byte, 4> bytes_{};
+  size_t reads_ = 0;
+};
+
+// The rank holds its digest and has voted before the first byte is read again, and waits for the
+// decision through reads that take longer than each of its deadlines.
+TEST(SourceCheck, U1_U2_R7_ASecondReadLongerThanTheDeadlinesStillCommits) {
+  ReadTwice source;
+  const LoadPlan plan = plan_of(source.specs);
+  auto options = publisher_options("tcp");
+  options.deadlines = short_deadlines();
+  auto publisher = open_publisher(options);
+  auto store = ParameterStore::allocate(plan);
+  ASSERT_TRUE(store.ok());
+  SubscriberOptions rank;
+  rank.endpoint = publisher->endpoint();
+  rank.engine = "a";
+  rank.deadlines = short_deadlines();
+  auto subscriber = Subscriber::open(rank, plan, **store);
+  ASSERT_TRUE(subscriber.ok() && (*subscriber)->start().ok());
+  source.before_second_read = [&] {
+    const auto until = std::chrono::steady_clock::now() + 10s;
+    while ((*subscriber)->status().phase != "prepared" &&
+           std::chrono::steady_clock::now() < until) {
+      std::this_thread::yield();
+    }
+    EXPECT_EQ((*subscriber)->status().phase, "prepared");
+    EXPECT_FALSE((*subscriber)->fence().acquire(400ms).ok());
+  };
+  const auto report = publisher->publish(source, publish_options(1, 1));
+  ASSERT_TRUE(report.ok());
+  EXPECT_TRUE(report->status.ok()) << report->status.to_string();
+  EXPECT_TRUE(report->ranks.at(0).digest_checked);
 }
 
 TEST_P(Sources, DigestsOffIsSaidInTheReport) {
