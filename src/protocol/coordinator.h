@@ -191,7 +191,7 @@ class Coordinator {
   void await_votes(Instant now);
   void end_check(const Status& status);
   void judge_votes();
-  void let_go_silent(bool (*is_silent)(const Member&), const std::string& what, Instant now);
+  void let_go_silent(bool (*is_silent)(const Member&), const std::string& for_what, Instant now);
   void lose(const std::string& name, Engine& engine, Member& member, const Status& why);
   void decide(const std::string& name, Engine& engine, bool commit, const Status& reason);
   void decide_all(const Status& reason);
