@@ -94,6 +94,10 @@ void Coordinator::judge_begins(Instant now) {
       if (!member.lost.ok() || !member.begin || engine.decision) {
         continue;
       }
+      if (member.begin->kind == BeginKind::kNeedDigest && request_.digest) {
+        member.begin->kind = BeginKind::kRefused;
+        member.begin->why = {Code::kCorrupt, "it asked for the digest that the begin carried"};
+      }
       digest_wanted = digest_wanted || member.begin->kind == BeginKind::kNeedDigest;
       if (member.begin->kind == BeginKind::kRefused) {
         // Nobody has written yet: the whole engine stays as it is (rules T2, V3).
@@ -103,7 +107,7 @@ void Coordinator::judge_begins(Instant now) {
       }
     }
   }
-  if (digest_wanted && !request_.digest) {
+  if (digest_wanted) {
     decide_all({Code::kAborted,
                 "a rank holds this version and asked for its digest (rule U2): "
                 "the update begins again with one"});
@@ -133,8 +137,7 @@ void Coordinator::start_stream(Instant now) {
   OpenStream open{id_, id_.counter, {}};
   for (auto& [name, engine] : update_) {
     for (auto& [rank, member] : engine.members) {
-      member.streaming =
-          !engine.decision && member.begin && member.begin->kind == BeginKind::kReady;
+      member.streaming = !engine.decision && takes_part(member);
       if (member.streaming) {
         open.ranks.push_back(member.connection);
       }
@@ -191,9 +194,23 @@ void Coordinator::on(const StreamEnded& event, Instant now) {
 
 // --- the end
 
-void Coordinator::on_message(Peer& peer, const Finished& finished, Instant) {
+void Coordinator::on_message(Peer& peer, const Finished& finished, Instant now) {
   if (finished.incarnation != peer.hello.incarnation) {
     return;
+  }
+  const auto part = update_.find(peer.hello.rank.engine);
+  if (busy() && finished.id == id_ && part != update_.end()) {
+    if (!part->second.decision) {
+      close(peer.connection, {Code::kCorrupt, "it finished an update that is not decided"}, now);
+      return;
+    }
+    // Found by its name: it may have been away and come back on another connection.
+    const auto found = part->second.members.find(peer.hello.rank.rank);
+    if (found != part->second.members.end() && takes_part(found->second) &&
+        found->second.hello.incarnation == finished.incarnation && !found->second.finished) {
+      found->second.finished = finished;
+      found->second.lost = {};
+    }
   }
   const RankReport& report = finished.report;
   const bool held_it = peer.hello.version == report.version && !peer.hello.fenced;
@@ -202,17 +219,6 @@ void Coordinator::on_message(Peer& peer, const Finished& finished, Instant) {
   peer.hello.fenced = report.fenced;
   peer.hello.prepared.reset();
   peer.hello.gate_open = peer.hello.gate_open && held_it;
-  if (finished.id == id_ && busy()) {
-    const auto engine = update_.find(peer.hello.rank.engine);
-    if (engine != update_.end()) {
-      const auto found = engine->second.members.find(peer.hello.rank.rank);
-      if (found != engine->second.members.end() &&
-          found->second.hello.incarnation == finished.incarnation && !found->second.finished) {
-        found->second.finished = finished;
-        found->second.lost = {};  // It may have been away and come back.
-      }
-    }
-  }
   release_if_whole(peer.hello.rank.engine);
 }
 
@@ -246,14 +252,11 @@ void Coordinator::advance(Instant now) {
   }
   if (step_ == Step::kFinishing) {
     if (late()) {
-      let_go_silent(
-          [](const Member& member) {
-            return !member.finished && member.begin && member.begin->kind == BeginKind::kReady;
-          },
-          "its word that the decision was carried out", now);
+      let_go_silent([](const Member& member) { return takes_part(member) && !member.finished; },
+                    "its word that the decision was carried out", now);
     }
-    if (std::all_of(update_.begin(), update_.end(),
-                    [&](const auto& entry) { return is_settled(entry.second); })) {
+    if (late() || std::all_of(update_.begin(), update_.end(),
+                              [&](const auto& entry) { return is_settled(entry.second); })) {
       finish_update(failure_, now);
     }
   }

@@ -198,6 +198,10 @@ class Coordinator {
   void finish_update(const Status& failure, Instant now);
   RankReport member_report(const Member& member) const;
 
+  // Answered "ready" to the begin: is sent the stream, votes, finishes.
+  static bool takes_part(const Member& member) {
+    return member.begin && member.begin->kind == BeginKind::kReady;
+  }
   bool is_settled(const Engine& engine) const;
   bool is_complete(const std::map<int32_t, Peer>& ranks) const;
   static uint64_t newest_plan(const std::map<int32_t, Peer>& ranks);

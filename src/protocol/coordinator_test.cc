@@ -1,4 +1,4 @@
-// The publisher's side against scripted ranks (rules T1, U2, U5, V1-V5, R7; cases B36, N15).
+// The publisher's side against scripted ranks (rules T1, U2, U5, V1-V5, R7, S3; cases B36, N15).
 #include "protocol/coordinator.h"
 
 #include <gmock/gmock.h>
@@ -254,6 +254,61 @@ TEST_F(CoordinatorTest, V2_V5_CaseN15_OneThatTimedOutComesBackAndTheNextCommits)
     EXPECT_TRUE(report().status.ok());
     handle(Coordinator::Closed{again, {Code::kUnavailable, "restarted"}});
   }
+}
+
+// A rank that proved itself may still say what makes no sense at that point of the update: it alone
+// is let go, and every wait ends (rules R7, S3).
+TEST_F(CoordinatorTest, S3_R7_FinishedBeforeAnythingWasDecidedLetsThatRankGo) {
+  const auto a0 = connect(hello("a", 0));
+  const auto a1 = connect(hello("a", 1));
+  start();
+  finished(a0);
+  expect_let_go(a0, "finished an update that is not decided");
+  reply(a1);
+  finished(a1, false);
+  ASSERT_TRUE(is_done());
+  EXPECT_EQ(report().ranks[0].outcome, RankOutcome::kLost);
+
+  const auto b0 = connect(hello("b", 0, 1));
+  start();
+  reply(b0);
+  stream_ended();
+  finished(b0);
+  expect_let_go(b0, "finished an update that is not decided");
+  EXPECT_EQ(report().ranks.back().outcome, RankOutcome::kLost);
+  EXPECT_EQ(coordinator_.deadline(), Instant::never());
+}
+
+TEST_F(CoordinatorTest, S3_R7_ARankLostAtBeginIsNotFoundAgainByItsFinished) {
+  const auto a0 = connect(hello("a", 0));
+  const auto a1 = connect(hello("a", 1));
+  const auto b0 = connect(hello("b", 0, 1));
+  start();
+  handle(Coordinator::Closed{a1, {Code::kUnavailable, "cut"}});
+  reply(a0);
+  reply(b0);
+  const auto back = connect(hello("a", 1));
+  finished(back);  // Of an update that it has not begun.
+  stream_ended();
+  vote(b0);
+  EXPECT_TRUE(sent<Decision>(b0).at(0).commit);
+  finished(a0, false);
+  finished(b0);
+  ASSERT_TRUE(is_done());
+  EXPECT_EQ(report().ranks[1].outcome, RankOutcome::kLost);
+}
+
+TEST_F(CoordinatorTest, S3_R7_AskingForTheDigestThatBeginCarriedIsARefusal) {
+  const auto a0 = connect(hello("a", 0));
+  const auto a1 = connect(hello("a", 1));
+  start(kV2, digest(2));
+  reply(a0, BeginKind::kNeedDigest);
+  reply(a1);
+  EXPECT_FALSE(sent<Decision>(a1).at(0).commit);
+  EXPECT_THAT(sent<Decision>(a1)[0].reason.message(), HasSubstr("a/0 refused the begin"));
+  EXPECT_TRUE(actions<Coordinator::MakeDigest>().empty());
+  finished(a1, false);
+  EXPECT_TRUE(is_done());
 }
 
 TEST_F(CoordinatorTest, U2_ARankThatAsksForADigestGetsAnotherBegin) {

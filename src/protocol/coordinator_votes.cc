@@ -62,12 +62,12 @@ void Coordinator::await_votes(Instant now) {
     judge_votes();
   }
   if (now >= deadline_) {
-    let_go_silent(
-        [](const Member& member) {
-          return !member.vote && member.begin && member.begin->kind == BeginKind::kReady;
-        },
-        "its vote", now);
-    deadline_ = Instant::never();  // Who is left has voted and waits for the check.
+    let_go_silent([](const Member& member) { return takes_part(member) && !member.vote; },
+                  "its vote", now);
+    if (check_deadline_ == Instant::never()) {
+      decide_all({Code::kDeadline, "the votes do not allow a commit"});  // However that came about.
+    }
+    deadline_ = Instant::never();  // Who is left has voted, and waits for the check.
   }
   if (std::all_of(update_.begin(), update_.end(),
                   [](const auto& entry) { return entry.second.decision.has_value(); })) {
@@ -115,9 +115,9 @@ void Coordinator::judge_votes() {
     const bool all_ready =
         std::all_of(engine.members.begin(), engine.members.end(), [](const auto& entry) {
           const Member& member = entry.second;
-          return member.lost.ok() &&
+          return member.lost.ok() && member.begin &&
                  (member.begin->kind == BeginKind::kAlreadyThere ||
-                  (member.begin->kind == BeginKind::kReady && member.vote && member.vote->ready));
+                  (takes_part(member) && member.vote && member.vote->ready));
         });
     if (all_ready) {
       decide(name, engine, true, {});
