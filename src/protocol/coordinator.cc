@@ -7,6 +7,15 @@
 
 namespace changeover::protocol {
 
+namespace {
+
+std::string version_text(VersionStamp stamp) {
+  return std::to_string(stamp.version) +
+         (stamp.epoch == 0 ? "" : " of epoch " + std::to_string(stamp.epoch));
+}
+
+}  // namespace
+
 Coordinator::Coordinator(CoordinatorOptions options) : options_(std::move(options)) {
   id_.coordinator = options_.incarnation;
 }
@@ -38,11 +47,12 @@ void Coordinator::on(const StartUpdate& event, Instant now) {
   request_ = event.request;
   started_at_ = now;
   if (newest_ && request_.version < *newest_) {
+    ++id_.counter;
     update_.clear();
     stream_ = {};
-    finish_update({Code::kRefused, "version " + std::to_string(request_.version.version) +
+    finish_update({Code::kRefused, "version " + version_text(request_.version) +
                                        " was passed over: this publisher has offered version " +
-                                       std::to_string(newest_->version) + " (rule U5)"},
+                                       version_text(*newest_) + " (rule U5)"},
                   now);
     return;
   }

@@ -397,13 +397,17 @@ TEST_F(CoordinatorTest, V4_EachEngineDecidesForItself) {
 
 TEST_F(CoordinatorTest, U5_AVersionThatWasPassedOverIsNeverSent) {
   const auto a0 = connect(hello("a", 0, 1));
-  start({0, 5});
+  start({1, 5});
   reply(a0, BeginKind::kRefused, {Code::kRefused, "busy"});
-  start({0, 4});
+  start({1, 4});
   ASSERT_TRUE(is_done());
   EXPECT_TRUE(sent<Begin>(a0).empty());
-  EXPECT_THAT(report().status.message(), HasSubstr("version 4 was passed over"));
-  start({0, 5});
+  EXPECT_THAT(report().status.message(), HasSubstr("version 4 of epoch 1 was passed over"));
+  const UpdateId refused = report().id;
+  start({0, 9});
+  EXPECT_THAT(report().status.message(), HasSubstr("version 9 was passed over"));
+  EXPECT_GT(report().id, refused) << "each report has an id of its own";
+  start({1, 5});
   EXPECT_EQ(sent<Begin>(a0).size(), 1u) << "the same one may be tried again";
 }
 
