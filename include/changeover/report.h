@@ -30,6 +30,7 @@ enum class RankOutcome : uint8_t {
   kInDoubt,       // Prepared; the decision did not arrive.
   kLost,          // No word from the rank: died, dropped, or cut off.
   kRefused,       // Refused the begin: nothing was sent to it, nothing changed.
+  kLeftOut,       // Connected, but its engine lacked a rank: nothing was sent to it (rule M5).
 };
 std::string_view rank_outcome_name(RankOutcome outcome);  // "committed", "already_there", ...
 
@@ -65,7 +66,8 @@ struct UpdateReport {
   VersionStamp version;
   std::optional<Digest> digest;  // Of the source; none where digests are off.
   bool digests_on = true;
-  Status status;               // Ok only if every rank committed or was already there.
+  // Ok only if every rank committed or was already there; left-out ranks do not count.
+  Status status;
   double seconds = 0;          // Whole update, on the publisher's clock.
   uint64_t payload_bytes = 0;  // Of one copy of the model, as sent.
   uint64_t buckets = 0;

@@ -14,6 +14,19 @@ std::string version_text(VersionStamp stamp) {
          (stamp.epoch == 0 ? "" : " of epoch " + std::to_string(stamp.epoch));
 }
 
+// As it was when the update began.
+RankReport report_of(const Hello& hello) {
+  RankReport report;
+  report.rank = hello.rank;
+  report.incarnation = hello.incarnation;
+  report.mode = hello.mode;
+  report.way = "stream";
+  report.version_before = report.version = hello.version;
+  report.digest = hello.digest;
+  report.fenced = hello.fenced;
+  return report;
+}
+
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options) : options_(std::move(options)) {
@@ -49,6 +62,7 @@ void Coordinator::on(const StartUpdate& event, Instant now) {
   if (newest_ && request_.version < *newest_) {
     ++id_.counter;
     update_.clear();
+    left_out_.clear();
     stream_ = {};
     finish_update({Code::kRefused, "version " + version_text(request_.version) +
                                        " was passed over: this publisher has offered version " +
@@ -63,24 +77,40 @@ void Coordinator::on(const StartUpdate& event, Instant now) {
 void Coordinator::begin_update(Instant now) {
   ++id_.counter;
   update_.clear();
+  left_out_.clear();
   stream_ = {};
   failure_ = {};
   for (const auto& [name, ranks] : engines_) {
-    if (!is_complete(ranks)) {
-      continue;  // Pending until its other ranks are here (rule M5): no part of it can commit.
-    }
+    const bool complete = is_complete(ranks);
     for (const auto& [rank, peer] : ranks) {
-      Member& member = update_[name].members[rank];
-      member.connection = peer.connection;
-      member.hello = peer.hello;
-      send(peer.connection, Begin{id_, request_.version, request_.digest, request_.digests_on,
-                                  request_.payload_bytes_max, request_.metadata_bytes_max,
-                                  id_.counter, request_.payload_bytes_total});
+      if (complete) {
+        Member& member = update_[name].members[rank];
+        member.connection = peer.connection;
+        member.hello = peer.hello;
+      } else {
+        // Pending until its other ranks are here (rule M5): no part of it can commit.
+        left_out_.push_back(left_out_report(peer.hello));
+      }
     }
   }
-  if (update_.empty()) {
-    finish_update({Code::kUnavailable, "no engine has all its ranks connected"}, now);
+  // Who was waited for may have gone since.
+  const uint32_t wanted = std::max(request_.ranks_min, 1u);
+  if (const uint32_t here = complete_ranks(); here < wanted) {
+    const std::string missing = missing_ranks();
+    update_.clear();
+    finish_update(
+        {Code::kUnavailable, std::to_string(here) + " rank(s) of whole engines are here, " +
+                                 std::to_string(wanted) + " are asked for" +
+                                 (missing.empty() ? "" : "; missing: " + missing)},
+        now);
     return;
+  }
+  for (const auto& [name, engine] : update_) {
+    for (const auto& [rank, member] : engine.members) {
+      send(member.connection, Begin{id_, request_.version, request_.digest, request_.digests_on,
+                                    request_.payload_bytes_max, request_.metadata_bytes_max,
+                                    id_.counter, request_.payload_bytes_total});
+    }
   }
   step_ = Step::kBeginning;
   waiting_since_ = now;
@@ -298,6 +328,9 @@ void Coordinator::finish_update(const Status& failure, Instant now) {
     }
     release_if_whole(name);
   }
+  report.ranks.insert(report.ranks.end(), left_out_.begin(), left_out_.end());
+  std::sort(report.ranks.begin(), report.ranks.end(),
+            [](const RankReport& a, const RankReport& b) { return a.rank < b.rank; });
   actions_.push_back(UpdateDone{std::move(report)});
 }
 
@@ -305,14 +338,7 @@ RankReport Coordinator::member_report(const Member& member) const {
   if (member.finished) {
     return member.finished->report;
   }
-  RankReport report;
-  report.rank = member.hello.rank;
-  report.incarnation = member.hello.incarnation;
-  report.mode = member.hello.mode;
-  report.way = "stream";
-  report.version_before = report.version = member.hello.version;
-  report.digest = member.hello.digest;
-  report.fenced = member.hello.fenced;
+  RankReport report = report_of(member.hello);
   if (member.begin && member.begin->kind == BeginKind::kAlreadyThere) {
     report.outcome = RankOutcome::kAlreadyThere;
   } else if (!member.lost.ok() || !member.begin) {
@@ -327,6 +353,14 @@ RankReport Coordinator::member_report(const Member& member) const {
                                            : RankOutcome::kRestored;
     report.error = member.begin->why;
   }
+  return report;
+}
+
+RankReport Coordinator::left_out_report(const Hello& hello) const {
+  RankReport report = report_of(hello);
+  report.outcome = RankOutcome::kLeftOut;
+  report.error = {Code::kUnavailable,
+                  "its engine takes no part; missing: " + missing_ranks(hello.rank.engine)};
   return report;
 }
 

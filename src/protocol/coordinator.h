@@ -41,6 +41,7 @@ struct UpdateRequest {
   uint64_t payload_bytes_total = 0;
   uint64_t payload_bytes_max = 0;   // largest frame
   uint64_t metadata_bytes_max = 0;  // largest metadata
+  uint32_t ranks_min = 0;  // of whole engines, when it begins; fewer is a refusal that names them
 };
 
 class Coordinator {
@@ -128,8 +129,8 @@ class Coordinator {
   // Connected ranks of engines all of whose ranks are connected.
   uint32_t complete_ranks() const;
   // "engine-a/2, engine-b/0": named by an engine's other ranks, but not connected.
-  std::string missing_ranks() const;
-  std::vector<PeerStatus> peers() const;  // sorted by engine, then rank
+  std::string missing_ranks(const std::string& engine = {}) const;  // empty = of all
+  std::vector<PeerStatus> peers() const;                            // sorted by engine, then rank
   // Null before its hello was accepted.
   const RankName* rank_of(ConnectionId connection) const;
   const UpdateId& update() const { return id_; }
@@ -197,6 +198,8 @@ class Coordinator {
   void decide_all(const Status& reason);
   void finish_update(const Status& failure, Instant now);
   RankReport member_report(const Member& member) const;
+  // A rank that takes no part, because its engine lacks another.
+  RankReport left_out_report(const Hello& hello) const;
 
   // Answered "ready" to the begin: is sent the stream, votes, finishes.
   static bool takes_part(const Member& member) {
@@ -222,6 +225,7 @@ class Coordinator {
   UpdateRequest request_;
   std::optional<VersionStamp> newest_;  // ever offered by this publisher (rule U5)
   std::map<std::string, Engine> update_;
+  std::vector<RankReport> left_out_;  // of the update: connected ranks of pending engines
   StreamEnded stream_;
   // While the publisher reads its source again: when that stands still for too long, and when the
   // ranks that wait were last told of it.

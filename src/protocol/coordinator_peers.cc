@@ -236,11 +236,14 @@ uint32_t Coordinator::complete_ranks() const {
   return static_cast<uint32_t>(count);
 }
 
-std::string Coordinator::missing_ranks() const {
+std::string Coordinator::missing_ranks(const std::string& engine) const {
   constexpr size_t kNamedMax = 16;
   std::string text;
   size_t count = 0;
   for (const auto& [name, ranks] : engines_) {
+    if (!engine.empty() && name != engine) {
+      continue;
+    }
     const int32_t size = ranks.begin()->second.hello.engine_size;
     for (int32_t rank = 0; rank < size; ++rank) {
       const auto found = ranks.find(rank);

@@ -97,6 +97,43 @@ TEST_F(CoordinatorTest, M5_AnEngineThatIsNotCompleteIsPendingAndLeftOut) {
   EXPECT_EQ(sent<Begin>(b0).size(), 1u);
   const auto a1 = connect(hello("a", 1));
   EXPECT_TRUE(sent<Begin>(a1).empty()) << "it joined in the middle: the next update fills it";
+  reply(b0);
+  stream_ended();
+  vote(b0);
+  finished(b0);
+  ASSERT_TRUE(is_done());
+  EXPECT_TRUE(report().status.ok()) << "other engines do not stop for it";
+  ASSERT_EQ(report().ranks.size(), 2u);
+  EXPECT_EQ(report().ranks[0].rank.to_text(), "a/0");
+  EXPECT_EQ(report().ranks[0].outcome, RankOutcome::kLeftOut);
+  EXPECT_THAT(report().ranks[0].error.message(), HasSubstr("missing: a/1"));
+  EXPECT_EQ(report().ranks[0].version, (VersionStamp{0, 1}));
+}
+
+// Who was asked for may be gone when the update begins, or begins again with a digest (rule U2).
+TEST_F(CoordinatorTest, M5_T14_AnUpdateBeginsWithTheRanksThatWereAskedForOrNotAtAll) {
+  const auto a0 = connect(hello("a", 0));
+  const auto a1 = connect(hello("a", 1));
+  const auto b0 = connect(hello("b", 0));
+  const auto b1 = connect(hello("b", 1));
+  UpdateRequest request;
+  request.version = kV2;
+  request.ranks_min = 4;
+  handle(Coordinator::StartUpdate{request});
+  for (const auto id : {a0, a1, b0}) {
+    reply(id);
+  }
+  reply(b1, BeginKind::kNeedDigest);
+  handle(Coordinator::Closed{b1, {Code::kUnavailable, "restarts"}});
+  actions_.clear();
+  handle(Coordinator::DigestReady{digest(2)});
+  EXPECT_TRUE(actions<Coordinator::Send>().empty());
+  ASSERT_TRUE(is_done());
+  EXPECT_EQ(report().status.code(), Code::kUnavailable);
+  EXPECT_THAT(report().status.message(), HasSubstr("2 rank(s) of whole engines are here, 4"));
+  EXPECT_THAT(report().status.message(), HasSubstr("missing: b/1"));
+  ASSERT_EQ(report().ranks.size(), 1u);
+  EXPECT_EQ(report().ranks[0].rank.to_text(), "b/0");
 }
 
 // An engine whose layout moved has plans of a new generation. A rank with an older one is refused

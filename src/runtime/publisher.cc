@@ -130,6 +130,7 @@ UpdateReport PublisherImpl::run(runtime::SourceStream& stream, const PublishOpti
   request.payload_bytes_total = stream.plan().payload_bytes_total;
   request.payload_bytes_max = stream.plan().payload_bytes_max;
   request.metadata_bytes_max = stream.plan().metadata_bytes_max;
+  request.ranks_min = options.ranks_min;
   core_->feed(Coordinator::StartUpdate{request});
   for (;;) {
     attach_new();  // Ranks that came since, and were begun.

@@ -74,6 +74,8 @@ std::string_view rank_outcome_name(RankOutcome outcome) {
       return "lost";
     case RankOutcome::kRefused:
       return "refused";
+    case RankOutcome::kLeftOut:
+      return "left_out";
   }
   return "unknown";
 }

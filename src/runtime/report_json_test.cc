@@ -54,7 +54,7 @@ TEST(ReportJson, T14_ComesBackWhole) {
 }
 
 TEST(ReportJson, EveryOutcomeHasAName) {
-  for (int i = 0; i <= int(RankOutcome::kRefused); ++i) {
+  for (int i = 0; i <= int(RankOutcome::kLeftOut); ++i) {
     UpdateReport in = report();
     in.ranks[0].outcome = static_cast<RankOutcome>(i);
     EXPECT_EQ(parse_update_report(update_report_to_json(in))->ranks[0].outcome,

@@ -103,7 +103,7 @@ class Reader {
 
 RankOutcome read_outcome(Reader& reader) {
   const std::string name = reader.text("outcome");
-  for (int i = 0; i <= int(RankOutcome::kRefused); ++i) {
+  for (int i = 0; i <= int(RankOutcome::kLeftOut); ++i) {
     if (rank_outcome_name(static_cast<RankOutcome>(i)) == name) {
       return static_cast<RankOutcome>(i);
     }

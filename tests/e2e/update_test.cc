@@ -134,6 +134,36 @@ TEST_P(UpdateOver, U1_CaseN3_ASourceThatChangesFailsTheUpdate) {
   EXPECT_TRUE(only.serves(3) && only.holds(3));
 }
 
+// A rank may go between the wait for all and the begin: the trainer asked for four.
+TEST_P(UpdateOver, M5_ARankThatLeavesBeforeTheBeginIsNamedAndNobodyCommits) {
+  const Model model(true);
+  auto publisher = open_publisher(publisher_options(road()));
+  Rank a0(model, publisher->endpoint(), rank("a", 0, 2));
+  Rank a1(model, publisher->endpoint(), rank("a", 1, 2));
+  Rank b0(model, publisher->endpoint(), rank("b", 0, 2));
+  Rank b1(model, publisher->endpoint(), rank("b", 1, 2));
+  auto how = publish_options(1, 4);
+  how.ready = ReadyEvent([&](std::chrono::nanoseconds) {
+    b1->stop();
+    while (publisher->peers().size() == 4) {
+      std::this_thread::yield();
+    }
+    return Status();
+  });
+  const auto report = publisher->publish(*model.source(1), how);
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_EQ(report->status.code(), Code::kUnavailable);
+  EXPECT_THAT(report->status.message(), HasSubstr("missing: b/1"));
+  EXPECT_FALSE(a0->status().version || b0->status().version);
+
+  how = publish_options(1, 2);
+  const auto part = publisher->publish(*model.source(1), how);
+  ASSERT_TRUE(part.ok() && part->status.ok());
+  ASSERT_EQ(part->ranks.size(), 3u);
+  EXPECT_EQ(part->ranks[2].rank.to_text(), "b/0");
+  EXPECT_EQ(part->ranks[2].outcome, RankOutcome::kLeftOut);
+}
+
 TEST_P(UpdateOver, U1_CaseN3_PublishWaitsForTheReadyEvent) {
   const Model model(true);
   auto publisher = open_publisher(publisher_options(road()));
