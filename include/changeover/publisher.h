@@ -28,7 +28,8 @@ struct PublisherOptions {
   uint64_t ring_slot_bytes = 1ull << 20;  // shm: the ring all readers share
   uint32_t ring_slots = 8;
   Deadlines deadlines;
-  // Refusals, losses and warnings, one line each; from the control thread, must not block.
+  // Refusals, losses and warnings, one line each; from the control thread or the one in publish().
+  // Must not block; may call peers(). What it throws is dropped.
   std::function<void(std::string_view line)> log;
 };
 

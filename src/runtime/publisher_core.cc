@@ -10,6 +10,7 @@
 #include "os/entropy.h"
 #include "os/error.h"
 #include "os/wait.h"
+#include "runtime/callback.h"
 
 namespace changeover::runtime {
 namespace {
@@ -58,6 +59,7 @@ Status PublisherCore::listen() {
   CHANGEOVER_TRY_ASSIGN(listener_,
                         control::Listener::open(options_.endpoint, channel, loop_, *this, entropy));
   if (options_.token.empty() && options_.endpoint.kind == Endpoint::Kind::kTcp) {
+    const Session session(*this);
     log("no token: every user of this host may take the weights");
   }
   loop_.start();
@@ -97,7 +99,7 @@ std::vector<PublisherCore::Attachment> PublisherCore::take_attachments() {
 }
 
 void PublisherCore::feed(const Coordinator::Event& event) {
-  const std::lock_guard lock(mutex_);
+  const Session session(*this);
   handle(event);
 }
 
@@ -133,7 +135,7 @@ void PublisherCore::rearm() {
   }
   const auto wait = std::max(armed_ - clock_.now(), std::chrono::nanoseconds(0));
   loop_.set_timer(wait, [this] {
-    const std::lock_guard locked(mutex_);
+    const Session session(*this);
     armed_ = Instant::never();  // So that handle() arms it again where there is more to wait for.
     handle(Coordinator::Tick{});
   });
@@ -170,7 +172,7 @@ bool PublisherCore::is_connected(control::PeerId peer) const {
 }
 
 void PublisherCore::let_go(control::PeerId peer, const Status& why) {
-  const std::lock_guard lock(mutex_);
+  const Session session(*this);
   if (peers_.count(peer) == 0) {
     return;
   }
@@ -196,7 +198,7 @@ void PublisherCore::on_data(control::PeerId peer, os::Fd fd) {
 
 void PublisherCore::on_frame(control::PeerId peer, std::span<const uint8_t> body) {
   auto message = control::decode(body);
-  const std::lock_guard lock(mutex_);
+  const Session session(*this);
   const auto at = peers_.find(peer);
   if (at == peers_.end()) {
     return;
@@ -224,7 +226,7 @@ void PublisherCore::on_frame(control::PeerId peer, std::span<const uint8_t> body
 }
 
 void PublisherCore::on_closed(control::PeerId peer, const Status& why) {
-  const std::lock_guard lock(mutex_);
+  const Session session(*this);
   const auto at = peers_.find(peer);
   if (at == peers_.end()) {
     return;
@@ -237,14 +239,26 @@ void PublisherCore::on_closed(control::PeerId peer, const Status& why) {
 }
 
 void PublisherCore::on_refused(const std::string& address, const Status& why) {
+  const Session session(*this);
   log((address.empty() ? "" : address + ": ") + "refused: " + why.to_string());
-  const std::lock_guard lock(mutex_);
   last_refused_ = (address.empty() ? "" : address + ": ") + why.message();
 }
 
-void PublisherCore::log(const std::string& line) const {
+void PublisherCore::log(std::string line) {
   if (options_.log) {
-    options_.log(line);
+    lines_.push_back(std::move(line));
+  }
+}
+
+PublisherCore::Session::~Session() {
+  const auto lines = std::exchange(core_.lines_, {});
+  lock_.unlock();
+  for (const std::string& line : lines) {
+    // Whoever's function it is hears of it some other way (case B02).
+    (void)call("log", [&] {
+      core_.options_.log(line);
+      return Status();
+    });
   }
 }
 

@@ -66,9 +66,21 @@ class PublisherCore final : public control::ChannelHandler {
     bool has_data = false;
     os::Fd pending;  // The data connection until the road takes it.
   };
-  void handle(const Coordinator::Event& event);  // REQUIRES: mutex_ held.
+  // Holds the lock; lines that were logged under it go out after it, so that the caller's function
+  // may call back.
+  class Session {
+   public:
+    explicit Session(PublisherCore& core) : core_(core), lock_(core.mutex_) {}
+    ~Session();
+
+   private:
+    PublisherCore& core_;
+    std::unique_lock<std::mutex> lock_;
+  };
+  // REQUIRES of both: within a Session.
+  void handle(const Coordinator::Event& event);
+  void log(std::string line);
   void rearm();
-  void log(const std::string& line) const;
 
   const PublisherOptions& options_;
   const os::Clock& clock_;
@@ -81,6 +93,7 @@ class PublisherCore final : public control::ChannelHandler {
   Coordinator coordinator_;
   std::map<control::PeerId, Peer> peers_;
   std::deque<Coordinator::Action> orders_;
+  std::vector<std::string> lines_;  // For the caller's log, at the end of the session.
   Instant armed_ = Instant::never();
   std::string last_refused_;  // Who and why, since ranks were last waited for with success.
 };

@@ -1,5 +1,8 @@
 // What knocks at a publisher: strangers, wrong tokens, other jobs, messages out of place. Each is
 // refused with its reason in the log, and ranks are served all the while.
+#include <atomic>
+#include <mutex>
+#include <stdexcept>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -245,6 +248,39 @@ TEST(Publishers, ARankThatWasRefusedForAnothersMistakeComesBackWhenThatIsMended)
   const auto report = publisher->publish(*model.source(1), publish_options(1, 2));
   ASSERT_TRUE(report.ok()) << report.status().to_string();
   EXPECT_TRUE(first.serves(1) && second.serves(1));
+}
+
+// The caller's log may ask the publisher who is there, and may throw: neither stops anything.
+TEST(Publishers, CaseB02_ALogThatAsksForPeersAndThrows) {
+  const Model model(true);
+  std::mutex mutex;
+  const Publisher* open = nullptr;  // Guarded by mutex.
+  std::atomic<int> asked{0};
+  auto options = publisher_options("tcp");
+  options.log = [&](std::string_view) {
+    const std::lock_guard lock(mutex);
+    if (open != nullptr) {
+      (void)open->peers();
+      ++asked;
+    }
+    throw std::runtime_error("the log is full");
+  };
+  auto publisher = open_publisher(options);
+  const auto let_ask = [&](const Publisher* whom) {
+    const std::lock_guard lock(mutex);
+    open = whom;
+  };
+  let_ask(publisher.get());
+  RankOptions foreign;
+  foreign.subscriber.job = "other";
+  Rank refused(model, publisher->endpoint(), foreign);
+  while (asked == 0) {
+    std::this_thread::yield();
+  }
+  Rank rank(model, publisher->endpoint(), {});
+  EXPECT_TRUE(publisher->publish(*model.source(1), publish_options(1, 1))->status.ok());
+  EXPECT_TRUE(rank.serves(1));
+  let_ask(nullptr);
 }
 
 TEST(Publishers, ASecondPublishAtTheSameTimeIsBusy) {
