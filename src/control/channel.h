@@ -28,6 +28,7 @@ struct ChannelOptions {
   // Unproved connections; beyond it the oldest of the process (tcp: host) that has most is closed.
   size_t half_open_max = 64;
   size_t peers_max = 4096;
+  // To the proof, and from there to the peer's first message: a hello here, a welcome there.
   std::chrono::nanoseconds handshake = std::chrono::seconds(10);
   std::chrono::nanoseconds heartbeat = std::chrono::seconds(1);
   std::chrono::nanoseconds silence = std::chrono::seconds(10);  // Nothing came for that long.

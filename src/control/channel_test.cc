@@ -284,6 +284,30 @@ TEST(Channel, R7_ASilentPeerIsFoundByItsHeartbeats) {
   EXPECT_THAT(publisher.seen.wait("closed 1"), HasSubstr("no sign of life"));
 }
 
+// Whoever knows the token and then says nothing holds no place among the ranks, and a rank does not
+// wait for ever for its welcome: both ends have a deadline for the first message.
+TEST(Channel, R7_S2_AProvedPeerThatOnlyBreathesIsLetGo) {
+  ChannelOptions options;
+  options.heartbeat = 20ms;
+  options.handshake = 100ms;
+  Publisher publisher(options);
+  Rank rank(publisher.listener->endpoint(), options);
+  EXPECT_THAT(publisher.seen.wait("closed 1"), HasSubstr("s for its first message"));
+  EXPECT_NE(rank.seen.wait("closed 1"), "");
+}
+
+TEST(Channel, R7_ARankWaitsForItsWelcomeUntilADeadline) {
+  ChannelOptions options;
+  options.heartbeat = 20ms;
+  options.handshake = 100ms;
+  Publisher publisher;
+  Rank rank(publisher.listener->endpoint(), options);
+  EXPECT_NE(rank.seen.wait("data 1"), "");
+  rank.dialer->send(bytes("hello"));
+  EXPECT_THAT(rank.seen.wait("closed 1"), HasSubstr("s for its first message"));
+  EXPECT_NE(rank.seen.wait("data 2"), "") << "and dials again";
+}
+
 TEST(Channel, R7_HeartbeatsKeepAQuietConnection) {
   ChannelOptions options;
   options.heartbeat = 20ms;

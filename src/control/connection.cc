@@ -46,7 +46,7 @@ Connection::Connection(Socket socket, const ChannelOptions& options, Events even
       events_(std::move(events)) {}
 
 void Connection::start() {
-  heard_ = std::chrono::steady_clock::now();
+  started_ = heard_ = std::chrono::steady_clock::now();
   tick();
   read_length();
 }
@@ -91,6 +91,7 @@ void Connection::read_body(uint32_t bytes) {
           return;
         }
         self->heard_ = std::chrono::steady_clock::now();
+        self->spoke_ = true;
         if (!self->closing_) {
           self->events_.frame(self->body_);
         }
@@ -162,7 +163,14 @@ void Connection::tick() {
       self->close();
       return;
     }
-    const auto silent = std::chrono::steady_clock::now() - self->heard_;
+    const auto now = std::chrono::steady_clock::now();
+    if (!self->spoke_ && now - self->started_ > self->options_.handshake) {
+      self->fail({Code::kDeadline,
+                  "waited " + std::to_string(seconds(now - self->started_)) +
+                      " s for its first message; the connection is proved, heartbeats alone came"});
+      return;
+    }
+    const auto silent = now - self->heard_;
     if (silent > self->options_.silence) {
       self->fail({Code::kDeadline, "no sign of life for " + std::to_string(seconds(silent)) +
                                        " s, heartbeats are due every " +

@@ -53,7 +53,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::vector<uint8_t> body_;
   std::deque<std::vector<uint8_t>> queue_;  // Limit: options_.send_queue_bytes_max.
   size_t queued_bytes_ = 0;
+  std::chrono::steady_clock::time_point started_;
   std::chrono::steady_clock::time_point heard_;
+  bool spoke_ = false;  // A frame that is more than a heartbeat has come.
   bool writing_ = false;
   bool closing_ = false;
   bool open_ = true;
