@@ -1,5 +1,7 @@
 #include "control/codec.h"
 
+#include <cmath>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -205,6 +207,25 @@ TEST(Codec, S2_EveryLengthHasACeiling) {
   bad = envelope;
   bad.mutable_hello()->mutable_version()->set_version(-2);
   EXPECT_THAT(refused(bad), HasSubstr("version is -2"));
+}
+
+// What a rank says ends up in the publisher's report, which its own parser must be able to read.
+TEST(Codec, S3_T14_NumbersThatNoReportCanHoldAreRefused) {
+  const auto refused = [](const RankReport& bad) {
+    return control::decode(encode(protocol::Finished{{{{1}}, 3}, {{2}}, bad})).status().message();
+  };
+  EXPECT_EQ(refused(report()), "");
+  for (const double number : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+    RankReport bad = report();
+    bad.seconds.pause = number;
+    EXPECT_THAT(refused(bad), HasSubstr("report.seconds.pause is no finite number"));
+    bad = report();
+    bad.seconds.begin = number;
+    EXPECT_THAT(refused(bad), HasSubstr("report.seconds.begin"));
+  }
+  RankReport bad = report();
+  bad.bytes_written = UINT64_MAX;
+  EXPECT_THAT(refused(bad), HasSubstr("report.bytes_written is 18446744073709551615"));
 }
 
 TEST(Codec, AnErrorAlwaysGetsThrough) {

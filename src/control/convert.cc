@@ -1,6 +1,7 @@
 #include "control/convert.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/utf8.h"
 #include "control/codec.h"
@@ -44,6 +45,24 @@ int64_t FieldReader::between(int64_t value, int64_t low, int64_t high, const cha
     fail(std::string(field) + " is " + std::to_string(value) + ", not " + std::to_string(low) +
          " to " + std::to_string(high));
     return low;
+  }
+  return value;
+}
+
+// What this refuses, a report as JSON could not hold.
+uint64_t FieldReader::count(uint64_t value, const char* field) {
+  if (value > INT64_MAX) {
+    fail(std::string(field) + " is " + std::to_string(value) + ", at most " +
+         std::to_string(INT64_MAX));
+    return 0;
+  }
+  return value;
+}
+
+double FieldReader::seconds(double value, const char* field) {
+  if (!std::isfinite(value)) {
+    fail(std::string(field) + " is no finite number");
+    return 0;
   }
   return value;
 }
@@ -184,16 +203,20 @@ RankReport read_report(const pb::RankReport& value, FieldReader& reader) {
   out.way = reader.text(value.way(), "report.way", kNameBytesMax);
   out.road = reader.text(value.road(), "report.road", kNameBytesMax);
   out.road_reason = reader.text(value.road_reason(), "report.road_reason", kTextBytesMax);
-  out.pieces_expected = value.pieces_expected();
-  out.pieces_landed = value.pieces_landed();
-  out.pieces_derived = value.pieces_derived();
-  out.bytes_received = value.bytes_received();
-  out.bytes_written = value.bytes_written();
-  out.mode_memory_bytes = value.mode_memory_bytes();
-  out.buckets = value.buckets();
+  out.pieces_expected = reader.count(value.pieces_expected(), "report.pieces_expected");
+  out.pieces_landed = reader.count(value.pieces_landed(), "report.pieces_landed");
+  out.pieces_derived = reader.count(value.pieces_derived(), "report.pieces_derived");
+  out.bytes_received = reader.count(value.bytes_received(), "report.bytes_received");
+  out.bytes_written = reader.count(value.bytes_written(), "report.bytes_written");
+  out.mode_memory_bytes = reader.count(value.mode_memory_bytes(), "report.mode_memory_bytes");
+  out.buckets = reader.count(value.buckets(), "report.buckets");
   const auto& seconds = value.seconds();
-  out.seconds = {seconds.begin(), seconds.receive(), seconds.prepare(),
-                 seconds.vote(),  seconds.finish(),  seconds.pause()};
+  out.seconds.begin = reader.seconds(seconds.begin(), "report.seconds.begin");
+  out.seconds.receive = reader.seconds(seconds.receive(), "report.seconds.receive");
+  out.seconds.prepare = reader.seconds(seconds.prepare(), "report.seconds.prepare");
+  out.seconds.vote = reader.seconds(seconds.vote(), "report.seconds.vote");
+  out.seconds.finish = reader.seconds(seconds.finish(), "report.seconds.finish");
+  out.seconds.pause = reader.seconds(seconds.pause(), "report.seconds.pause");
   out.cache_policy = reader.text(value.cache_policy(), "report.cache_policy", kNameBytesMax);
   out.cache_result = reader.text(value.cache_result(), "report.cache_result", kTextBytesMax);
   out.fenced = value.fenced();

@@ -24,6 +24,8 @@ class FieldReader {
   Digest digest(const std::string& value, const char* field);
   RankName rank(bool present, const pb::RankName& value);
   changeover::Status status(const pb::Status& value, const char* field);
+  uint64_t count(uint64_t value, const char* field);
+  double seconds(double value, const char* field);
   int64_t between(int64_t value, int64_t low, int64_t high, const char* field);
   void fail(const std::string& what);
 
