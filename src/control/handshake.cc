@@ -1,7 +1,9 @@
 #include "control/handshake.h"
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
+#include <optional>
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -18,14 +20,21 @@ constexpr size_t kSessionAt = 16;
 constexpr size_t kNonceAt = 32;
 constexpr uint8_t kHasToken = 1;
 
-Hmac prove(std::string_view token, std::string_view who, std::span<const uint8_t> transcript) {
+// None where the library has no HMAC-SHA256 (its configuration forbids it, say): a proof of zeros
+// would be one that everybody knows.
+std::optional<Hmac> prove(std::string_view token, std::string_view who,
+                          std::span<const uint8_t> transcript) {
   std::array<uint8_t, 6 + 2 * kHelloBytes> text{};
   std::copy_n(who.begin(), 6, text.begin());
   std::copy(transcript.begin(), transcript.end(), text.begin() + 6);
   Hmac proof{};
   unsigned int bytes = 0;
-  HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()), text.data(), text.size(),
-       proof.data(), &bytes);
+  if (token.size() > INT_MAX ||
+      HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()), text.data(), text.size(),
+           proof.data(), &bytes) == nullptr ||
+      bytes != proof.size()) {
+    return std::nullopt;
+  }
   return proof;
 }
 
@@ -87,6 +96,9 @@ Status verdict_status(Verdict verdict) {
               "handshake: without a token only peers of this host and user are taken; set a token"};
     case Verdict::kFull:
       return {Code::kRefused, "handshake: as many ranks are connected as this publisher takes"};
+    case Verdict::kNoProof:
+      return {Code::kUnavailable,
+              "handshake: HMAC-SHA256 cannot be computed; look at the configuration of OpenSSL"};
   }
   return {Code::kCorrupt, "handshake: unknown verdict " + std::to_string(int(verdict))};
 }
@@ -140,8 +152,9 @@ Status ServerHandshake::take_hello(std::span<const uint8_t> bytes, std::vector<u
 }
 
 Status ServerHandshake::take_proof(std::span<const uint8_t> bytes, std::vector<uint8_t>& reply) {
-  if (!same(prove(token_, "client", transcript_), bytes)) {
-    return refuse(Verdict::kTokenWrong, reply);
+  const auto proof = prove(token_, "client", transcript_);
+  if (!proof || !same(*proof, bytes)) {
+    return refuse(proof ? Verdict::kTokenWrong : Verdict::kNoProof, reply);
   }
   state_ = State::kProved;
   return {};
@@ -160,12 +173,16 @@ Status ServerHandshake::refuse(Verdict verdict, std::vector<uint8_t>& reply) {
   return verdict_status(verdict);
 }
 
-void ServerHandshake::accept(std::vector<uint8_t>& reply) {
-  const Hmac proof = prove(token_, "server", transcript_);
+Status ServerHandshake::accept(std::vector<uint8_t>& reply) {
+  const auto proof = prove(token_, "server", transcript_);
+  if (!proof) {
+    return refuse(Verdict::kNoProof, reply);
+  }
   reply.push_back(uint8_t(Verdict::kOk));
   reply.resize(reply.size() + 7, 0);
-  reply.insert(reply.end(), proof.begin(), proof.end());
+  reply.insert(reply.end(), proof->begin(), proof->end());
   state_ = State::kDone;
+  return {};
 }
 
 ClientHandshake::ClientHandshake(std::string_view token, Role role, const SessionId& session,
@@ -199,13 +216,20 @@ Status ClientHandshake::take(std::span<const uint8_t> bytes, std::vector<uint8_t
     CHANGEOVER_TRY(verdict_status(static_cast<Verdict>(bytes[kRoleAt])));
     std::copy(bytes.begin(), bytes.end(), transcript_.begin() + kHelloBytes);
     std::copy_n(bytes.begin() + kSessionAt, given_session_.size(), given_session_.begin());
-    const Hmac proof = prove(token_, "client", transcript_);
-    request.insert(request.end(), proof.begin(), proof.end());
+    const auto proof = prove(token_, "client", transcript_);
+    if (!proof) {
+      return verdict_status(Verdict::kNoProof);
+    }
+    request.insert(request.end(), proof->begin(), proof->end());
     state_ = State::kProof;
     return {};
   }
   CHANGEOVER_TRY(verdict_status(static_cast<Verdict>(bytes[0])));
-  if (!same(prove(token_, "server", transcript_), bytes.subspan(8))) {
+  const auto proof = prove(token_, "server", transcript_);
+  if (!proof) {
+    return verdict_status(Verdict::kNoProof);
+  }
+  if (!same(*proof, bytes.subspan(8))) {
     return {Code::kRefused, "handshake: the publisher does not know the token; not taking weights"};
   }
   state_ = State::kDone;

@@ -52,8 +52,9 @@ enum class Verdict : uint8_t {
   kSessionUnknown = 7,  // A data connection that belongs to no rank that is connected.
   kAddressRefused = 8,  // No token, and the peer is not on this host or of another user.
   kFull = 9,            // As many ranks as this publisher takes.
+  kNoProof = 10,        // The server's library computes no HMAC-SHA256.
 };
-// kOk for Verdict::kOk, else kRefused or kCorrupt with what it means and what to do.
+// kOk for Verdict::kOk, else what it means and what to do (kUnavailable only for kNoProof).
 Status verdict_status(Verdict verdict);
 
 // The publisher's end. Feed exactly wants() bytes to take(), send what it appends to `reply`; when
@@ -71,9 +72,10 @@ class ServerHandshake {
   // Refuses a peer that is being looked at, for a reason from outside; appends what to send.
   Status refuse(Verdict verdict, std::vector<uint8_t>& reply);
 
-  // The proof was right. The owner then asks accept() for the last reply (or refuse()).
+  // The proof was right. The owner then asks accept() for the last reply (or refuse()); where
+  // accept() is not ok its reply says so to the peer.
   bool proved() const { return state_ == State::kProved; }
-  void accept(std::vector<uint8_t>& reply);
+  Status accept(std::vector<uint8_t>& reply);
 
   Role role() const { return role_; }                        // After the first take().
   const SessionId& session() const { return session_; }      // Given to a control connection.

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <openssl/evp.h>
 
 namespace changeover::control {
 namespace {
@@ -31,7 +32,7 @@ Outcome shake(std::string_view server_token, std::string_view client_token,
     to_server.clear();
     if (server.proved()) {
       if (last == Verdict::kOk) {
-        server.accept(to_client);
+        out.server = server.accept(to_client);
       } else {
         out.server = server.refuse(last, to_client);
       }
@@ -52,6 +53,28 @@ TEST(Handshake, S1_BothSidesProveTheSameToken) {
   EXPECT_TRUE(out.client.ok()) << out.client.to_string();
   EXPECT_EQ(out.session, SessionId{7});
   EXPECT_EQ(out.wire.size(), 2 * kHelloBytes + kClientProofBytes + kServerProofBytes);
+}
+
+// A library that computes no HMAC (here: its provider is taken away) must not leave both sides with
+// proofs of zeros, which any stranger can send.
+TEST(Handshake, S1_WithoutAnHmacNobodyIsProved) {
+  struct NoProvider {
+    NoProvider() { EVP_set_default_properties(nullptr, "provider=nobody"); }
+    ~NoProvider() { EVP_set_default_properties(nullptr, ""); }
+  };
+  {
+    const NoProvider none;
+    EXPECT_THAT(shake("secret", "secret").client.message(), HasSubstr("HMAC-SHA256 cannot be"));
+    ServerHandshake server("secret", Nonce{1}, SessionId{7});
+    ClientHandshake client("secret", Role::kControl, {}, Nonce{2});
+    Bytes hello;
+    client.start(hello);
+    Bytes reply;
+    ASSERT_TRUE(server.take(hello, reply).ok());
+    EXPECT_EQ(server.take(Bytes(kClientProofBytes, 0), reply).code(), Code::kUnavailable);
+    EXPECT_FALSE(server.proved());
+  }
+  EXPECT_TRUE(shake("secret", "secret").client.ok()) << "the library works again";
 }
 
 TEST(Handshake, S1_NoTokenOnEitherSide) {
@@ -123,7 +146,7 @@ TEST(Handshake, S1_AProofIsOfNoUseInAnotherHandshake) {
       ASSERT_TRUE(client.take(answers[0], request).ok());
       Bytes ignored;
       ASSERT_TRUE(server.take(request, ignored).ok());
-      server.accept(answers[1]);
+      ASSERT_TRUE(server.accept(answers[1]).ok());
       EXPECT_TRUE(client.take(answers[1], ignored).ok());
     } else {
       ASSERT_TRUE(client.take(answers[0], request).ok());

@@ -97,13 +97,10 @@ void Intake::cancel(const Status& why) {
 
 Status Intake::finish(Verdict verdict) {
   std::vector<uint8_t> reply;
-  Status status;
-  if (verdict == Verdict::kOk) {
-    handshake_.accept(reply);
-    status = write_now(reply);
-  } else {
-    status = handshake_.refuse(verdict, reply);
-    (void)write_now(reply);
+  Status status =
+      verdict == Verdict::kOk ? handshake_.accept(reply) : handshake_.refuse(verdict, reply);
+  if (const Status sent = write_now(reply); status.ok()) {
+    status = sent;
   }
   if (!status.ok()) {
     std::error_code ignored;
