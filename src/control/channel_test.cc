@@ -104,12 +104,18 @@ struct Publisher {
   std::unique_ptr<Listener> listener;
 };
 
+DialerOptions dial_options(const Endpoint& endpoint, ChannelOptions options = {}) {
+  DialerOptions dial;
+  dial.endpoint = endpoint;
+  dial.channel = std::move(options);
+  dial.back_off_min = 1ms;
+  return dial;
+}
+
 struct Rank {
-  explicit Rank(const Endpoint& endpoint, ChannelOptions options = {}) {
-    DialerOptions dial;
-    dial.endpoint = endpoint;
-    dial.channel = options;
-    dial.back_off_min = 1ms;
+  explicit Rank(const Endpoint& endpoint, ChannelOptions options = {})
+      : Rank(dial_options(endpoint, std::move(options))) {}
+  explicit Rank(const DialerOptions& dial) {
     dialer = std::make_unique<Dialer>(dial, loop, seen, entropy);
     dialer->dial();
     loop.start();
@@ -227,6 +233,26 @@ TEST(Channel, S3_AClosedPeerIsNamedAndTheRankDialsAgain) {
   rank.dialer->send(2, bytes("fresh"));
   EXPECT_EQ(publisher.seen.wait("frame"), "frame 2 fresh");
   EXPECT_EQ(publisher.seen.count("closed 2"), 0);
+}
+
+// A rank whose place is taken connects well enough, and is refused by a message every time.
+TEST(Channel, TheBackOffGrowsUntilThePeerHasTakenTheRank) {
+  Publisher publisher;
+  auto options = dial_options(publisher.listener->endpoint());
+  options.back_off_min = 20ms;
+  Rank rank(options);
+  const auto start = std::chrono::steady_clock::now();
+  PeerId peer = 1;
+  for (; peer <= 6; ++peer) {
+    ASSERT_NE(publisher.seen.wait("open " + std::to_string(peer)), "");
+    publisher.listener->close(peer);
+  }
+  // Five waits: at least half of 20, 40, 80, 160 and 320 ms.
+  EXPECT_GE(std::chrono::steady_clock::now() - start, 310ms);
+  ASSERT_NE(rank.seen.wait("data 7"), "");
+  rank.dialer->settled();
+  publisher.listener->close(peer);
+  EXPECT_NE(rank.seen.wait("data 8"), "");
 }
 
 // A publisher that ends right after a release: bytes of the rank's that it never read must not

@@ -109,7 +109,6 @@ void Dialer::Impl::on_control(Socket socket, const SessionId& session) {
 
 void Dialer::Impl::on_both(Socket control, Socket data) {
   outreach.reset();
-  attempts = 0;
   const PeerId id = next_peer++;
   tune(control, options.channel.silence);
   tune(data, options.channel.silence);
@@ -151,6 +150,10 @@ void Dialer::Impl::retry() {
       self->attempt();
     }
   });
+}
+
+void Dialer::settled() {
+  impl_->loop.post([impl = impl_] { impl->attempts = 0; });
 }
 
 void Dialer::send(PeerId peer, std::vector<uint8_t> body) {

@@ -39,6 +39,9 @@ class Dialer {
   // Any thread; the work is done on the loop thread, in the order of the calls. `peer` is the
   // connection that is meant: by the time the loop comes to it, there may be another one.
   void dial();
+  // The peer took us: when this connection ends, the back-off starts anew. Until it is said each
+  // wait is longer than the one before, also after connections that were refused once they stood.
+  void settled();
   void send(PeerId peer, std::vector<uint8_t> body);
   // After what was sent; no on_closed() follows. `redial`: with back-off, as after a lost one; then
   // a later connection stays. Else whatever there is ends, and nothing is dialled any more.

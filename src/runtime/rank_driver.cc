@@ -176,6 +176,9 @@ void RankDriver::handle(ChannelEvent event) {
     feed(protocol::RankMachine::Disconnected{event.why});
     drop_road();
   } else if (auto message = control::decode(event.body); message.ok()) {
+    if (std::holds_alternative<protocol::Welcome>(*message)) {
+      dialer_.settled();
+    }
     feed(protocol::RankMachine::Received{*std::move(message)});
   } else {
     redial(message.status());
