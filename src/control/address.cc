@@ -1,5 +1,7 @@
 #include "control/address.h"
 
+#include <algorithm>
+
 #include <asio/ip/tcp.hpp>
 #include <asio/local/stream_protocol.hpp>
 #include <sys/socket.h>
@@ -32,8 +34,9 @@ std::string shm_socket_name(const std::string& job, const std::string& name) {
   return std::string(1, '\0') + "changeover/" + std::to_string(getuid()) + "/" + job + "/" + name;
 }
 
-Result<Address> resolve(const Endpoint& endpoint, const std::string& job,
-                        std::chrono::nanoseconds limit) {
+Result<std::vector<Address>> resolve(const Endpoint& endpoint, const std::string& job,
+                                     std::chrono::nanoseconds limit,
+                                     const os::SystemLookup& lookup) {
   if (endpoint.kind == Endpoint::Kind::kShm || endpoint.kind == Endpoint::Kind::kUnix) {
     const std::string path =
         endpoint.kind == Endpoint::Kind::kShm ? shm_socket_name(job, endpoint.name) : endpoint.name;
@@ -42,7 +45,7 @@ Result<Address> resolve(const Endpoint& endpoint, const std::string& job,
                     endpoint.to_string() + ": job and name make a socket name of " +
                         std::to_string(path.size()) + " bytes, the kernel takes 107");
     }
-    return Address(asio::local::stream_protocol::endpoint(path));
+    return std::vector<Address>{asio::local::stream_protocol::endpoint(path)};
   }
   if (endpoint.kind != Endpoint::Kind::kTcp) {
     return Status(Code::kInvalidArgument, endpoint.to_string() + " is no address to connect to");
@@ -50,14 +53,27 @@ Result<Address> resolve(const Endpoint& endpoint, const std::string& job,
   std::error_code error;
   const auto address = asio::ip::make_address(endpoint.host, error);
   if (!error) {
-    return Address(asio::ip::tcp::endpoint(address, endpoint.port));
+    return std::vector<Address>{asio::ip::tcp::endpoint(address, endpoint.port)};
   }
   const os::SystemClock clock;
-  auto found = os::look_up(endpoint.host, endpoint.port, 0, clock, clock.now() + limit);
+  auto found = os::look_up(endpoint.host, endpoint.port, 0, clock, clock.now() + limit, lookup);
   if (!found.ok()) {
     return found.status().with_context(endpoint.to_string());
   }
-  return Address((*found)->ai_addr, (*found)->ai_addrlen, (*found)->ai_protocol);
+  std::vector<Address> addresses;
+  for (const addrinfo* at = found->get(); at != nullptr; at = at->ai_next) {
+    addresses.emplace_back(at->ai_addr, at->ai_addrlen, at->ai_protocol);
+  }
+  return addresses;
+}
+
+Status check_stays_here(const Endpoint& endpoint, const std::vector<Address>& addresses,
+                        const std::string& token) {
+  if (token.empty() && !std::all_of(addresses.begin(), addresses.end(), is_local)) {
+    return {Code::kRefused,
+            endpoint.to_string() + " leaves this host: set a token, or take a loopback address"};
+  }
+  return {};
 }
 
 bool is_local(const Address& address) {

@@ -523,6 +523,40 @@ TEST(Channel, S1_NoTokenMeansThisHostOnly) {
   EXPECT_TRUE(Dialer::check(*Endpoint::parse("tcp:192.0.2.1:7"), with_token).ok());
 }
 
+// A name server that answers with these addresses, in this order.
+os::SystemLookup answers(std::vector<const char*> addresses) {
+  return [addresses](const char*, const char* port, const addrinfo* hints, addrinfo** list) {
+    for (const char* address : addresses) {
+      const int error = ::getaddrinfo(address, port, hints, list);
+      if (error != 0) {
+        return error;
+      }
+      list = &(*list)->ai_next;
+    }
+    return 0;
+  };
+}
+
+TEST(Channel, EveryAddressOfANameIsTried) {
+  Publisher publisher;
+  Endpoint named = publisher.listener->endpoint();
+  named.host = "trainer.example";
+  auto options = dial_options(named);
+  options.lookup = answers({"127.0.0.3", "127.0.0.2", "127.0.0.1"});
+  Rank rank(options);
+  EXPECT_NE(rank.seen.wait("data 1"), "");
+  options.lookup = answers({"127.0.0.3", "127.0.0.2"});
+  Rank nowhere(options);
+  EXPECT_THAT(nowhere.seen.wait("refused"), HasSubstr("Connection refused"));
+}
+
+TEST(Channel, S1_ANameThatLeavesThisHostIsRefusedWheneverItIsLookedUp) {
+  auto options = dial_options(*Endpoint::parse("tcp:trainer.example:7"));
+  options.lookup = answers({"127.0.0.1", "192.0.2.1"});
+  Rank rank(options);
+  EXPECT_THAT(rank.seen.wait("refused"), HasSubstr("set a token"));
+}
+
 TEST(Channel, CaseN10_JobsOnOneHostDoNotMeet) {
   ChannelOptions a;
   a.job = "a";

@@ -19,6 +19,7 @@ struct Dialer::Impl : std::enable_shared_from_this<Impl> {
         timer(the_loop.impl().context) {}
 
   void attempt();
+  void reach_next();
   void reach(Role role, const SessionId& session, Outreach::Done done);
   void on_control(Socket socket, const SessionId& session);
   void on_both(Socket control, Socket data);
@@ -31,6 +32,8 @@ struct Dialer::Impl : std::enable_shared_from_this<Impl> {
   Entropy entropy;
   base::Prng jitter;
   asio::steady_timer timer;
+  std::vector<Address> addresses;  // Still to be tried; the first is the one in use.
+  Status refusal;                  // Of those that were tried.
   std::shared_ptr<Outreach> outreach;
   std::shared_ptr<Connection> connection;
   PeerId peer = 0;  // Of `connection`; 0 while there is none.
@@ -58,40 +61,53 @@ Status Dialer::check(const Endpoint& endpoint, const ChannelOptions& options) {
   if (!options.token.empty() || endpoint.kind != Endpoint::Kind::kTcp) {
     return {};
   }
-  CHANGEOVER_TRY_ASSIGN(const Address address, resolve(endpoint, options.job, options.handshake));
-  if (!is_local(address)) {
-    return {Code::kRefused, endpoint.to_string() + " is not on this host: set a token"};
-  }
-  return {};
+  CHANGEOVER_TRY_ASSIGN(const auto addresses, resolve(endpoint, options.job, options.handshake));
+  return check_stays_here(endpoint, addresses, options.token);
 }
 
 void Dialer::dial() {
   impl_->loop.post([impl = impl_] { impl->attempt(); });
 }
 
+// Names are looked up, and what they mean is judged, at every attempt: both may change.
 void Dialer::Impl::attempt() {
+  auto found = resolve(options.endpoint, options.channel.job, options.connect, options.lookup);
+  Status status = found.status();
+  if (status.ok()) {
+    status = check_stays_here(options.endpoint, *found, options.channel.token);
+  }
+  if (!status.ok()) {
+    failed(status);
+    return;
+  }
+  addresses = std::move(found).take();
+  refusal = {};
+  reach_next();
+}
+
+void Dialer::Impl::reach_next() {
   reach(Role::kControl, {},
         [self = shared_from_this()](const Status& status, Socket socket, const SessionId& session) {
-          if (!status.ok()) {
-            self->failed(status);
-          } else {
+          if (status.ok()) {
             self->on_control(std::move(socket), session);
+            return;
           }
+          // "Wrong token" says more than that nobody listens at another of its addresses.
+          if (self->refusal.ok() || status.code() != Code::kUnavailable) {
+            self->refusal = status;
+          }
+          self->addresses.erase(self->addresses.begin());
+          self->addresses.empty() ? self->failed(self->refusal) : self->reach_next();
         });
 }
 
 void Dialer::Impl::reach(Role role, const SessionId& session, Outreach::Done done) {
-  const auto address = resolve(options.endpoint, options.channel.job, options.connect);
-  if (!address.ok()) {
-    failed(address.status());
-    return;
-  }
   Nonce nonce;
   entropy(nonce);
   outreach = std::make_shared<Outreach>(
       loop.impl().context, ClientHandshake(options.channel.token, role, session, nonce),
-      options.connect, std::move(done));
-  outreach->start(*address);
+      options.connect / addresses.size(), std::move(done));
+  outreach->start(addresses.front());
 }
 
 void Dialer::Impl::on_control(Socket socket, const SessionId& session) {

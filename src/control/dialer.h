@@ -13,6 +13,7 @@
 #include "control/channel.h"
 #include "control/listener.h"
 #include "control/loop.h"
+#include "os/lookup.h"
 
 namespace changeover::control {
 
@@ -22,6 +23,7 @@ struct DialerOptions {
   std::chrono::nanoseconds connect = std::chrono::seconds(10);  // One attempt, both connections.
   std::chrono::nanoseconds back_off_min = std::chrono::milliseconds(20);
   std::chrono::nanoseconds back_off_max = std::chrono::seconds(1);
+  os::SystemLookup lookup = ::getaddrinfo;  // Of host names; every address is tried in turn.
   uint64_t seed =
       0;  // Of the back-off's jitter: ranks that lost one publisher do not come at once.
 };

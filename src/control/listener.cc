@@ -38,6 +38,7 @@ struct Listener::Impl : std::enable_shared_from_this<Impl> {
         pause(the_loop.impl().context) {}
 
   Status bind(const Endpoint& wanted);
+  Status bind_to(const Address& address, const Endpoint& wanted);
   void accept();
   void take(Socket socket, std::string address, std::string origin, bool refused);
   std::shared_ptr<Intake> most_crowding() const;
@@ -86,12 +87,20 @@ Result<std::unique_ptr<Listener>> Listener::open(const Endpoint& endpoint,
 }
 
 Status Listener::Impl::bind(const Endpoint& wanted) {
-  CHANGEOVER_TRY_ASSIGN(const Address address, resolve(wanted, options.job, options.handshake));
-  if (options.token.empty() && !is_local(address)) {
-    return {Code::kRefused,
-            wanted.to_string() + " leaves this host: set a token, or listen on a loopback address"};
+  CHANGEOVER_TRY_ASSIGN(const auto addresses, resolve(wanted, options.job, options.handshake));
+  CHANGEOVER_TRY(check_stays_here(wanted, addresses, options.token));
+  Status status;
+  for (const Address& address : addresses) {
+    if (status = bind_to(address, wanted); status.ok()) {
+      break;
+    }
   }
+  return status;
+}
+
+Status Listener::Impl::bind_to(const Address& address, const Endpoint& wanted) {
   std::error_code error;
+  acceptor.close(error);
   acceptor.open(address.protocol(), error);
   if (!error && address.protocol().family() != AF_UNIX) {
     acceptor.set_option(asio::socket_base::reuse_address(true), error);
