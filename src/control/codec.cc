@@ -77,11 +77,6 @@ void put(const protocol::SourceDigest& value, pb::Envelope& envelope) {
   }
 }
 
-void put(const protocol::Progress& value, pb::Envelope& envelope) {
-  write(value.id, envelope.mutable_progress()->mutable_id());
-  envelope.mutable_progress()->set_payload_bytes(value.payload_bytes);
-}
-
 void put(const protocol::Vote& value, pb::Envelope& envelope) {
   auto* out = envelope.mutable_vote();
   write(value.id, out->mutable_id());
@@ -187,10 +182,6 @@ protocol::SourceDigest get(const pb::SourceDigest& in, FieldReader& reader) {
   return out;
 }
 
-protocol::Progress get(const pb::Progress& in, FieldReader& reader) {
-  return {reader.update_id(in.has_id(), in.id()), in.payload_bytes()};
-}
-
 protocol::Vote get(const pb::Vote& in, FieldReader& reader) {
   protocol::Vote out;
   out.id = reader.update_id(in.has_id(), in.id());
@@ -246,8 +237,8 @@ std::string first_field(std::span<const uint8_t> bytes) {
 }
 
 constexpr const char* kNames[] = {"hello",       "welcome",       "hello_refused", "begin",
-                                  "begin_reply", "source_digest", "progress",      "vote",
-                                  "decision",    "finished",      "release"};
+                                  "begin_reply", "source_digest", "vote",          "decision",
+                                  "finished",    "release"};
 
 }  // namespace
 
@@ -282,8 +273,6 @@ Result<Message> decode(std::span<const uint8_t> bytes) {
       return read("begin_reply", in.begin_reply());
     case pb::Envelope::kSourceDigest:
       return read("source_digest", in.source_digest());
-    case pb::Envelope::kProgress:
-      return read("progress", in.progress());
     case pb::Envelope::kVote:
       return read("vote", in.vote());
     case pb::Envelope::kDecision:

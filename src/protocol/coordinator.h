@@ -108,16 +108,11 @@ class Coordinator {
     ConnectionId connection = 0;
     Status why;
   };
-  // Sent for the screen only.
-  struct RankProgress {
-    RankName rank;
-    uint64_t payload_bytes = 0;
-  };
   struct UpdateDone {
     UpdateReport report;  // `seconds` is the machine's; the road's name is each rank's own word
   };
-  using Action = std::variant<Send, CloseConnection, MakeDigest, OpenStream, DropFromStream,
-                              RankProgress, UpdateDone>;
+  using Action =
+      std::variant<Send, CloseConnection, MakeDigest, OpenStream, DropFromStream, UpdateDone>;
 
   explicit Coordinator(CoordinatorOptions options);
 
@@ -176,7 +171,6 @@ class Coordinator {
   void on_message(Peer& peer, const BeginReply& reply, Instant now);
   void on_message(Peer& peer, const Vote& vote, Instant now);
   void on_message(Peer& peer, const Finished& finished, Instant now);
-  void on_message(Peer& peer, const Progress& progress, Instant now);
   template <typename T>
   void on_message(Peer& peer, const T& unexpected, Instant now);
 

@@ -37,12 +37,6 @@ void Coordinator::on_message(Peer& peer, const T&, Instant now) {
   close(peer.connection, {Code::kCorrupt, "a message that only publishers send"}, now);
 }
 
-void Coordinator::on_message(Peer& peer, const Progress& progress, Instant) {
-  if (progress.id == id_ && busy()) {
-    actions_.push_back(RankProgress{peer.hello.rank, progress.payload_bytes});
-  }
-}
-
 void Coordinator::on_hello(ConnectionId connection, const Hello& hello, Instant now) {
   if (Status why = check_hello(hello); !why.ok()) {
     send(connection, HelloRefused{why, false});

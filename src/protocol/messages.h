@@ -82,12 +82,6 @@ struct SourceDigest {
   std::optional<Digest> digest;
 };
 
-// rank -> coordinator, at most a few per second, for the screen only.
-struct Progress {
-  UpdateId id;
-  uint64_t payload_bytes = 0;
-};
-
 // rank -> coordinator, exactly once per update that it answered kReady (rule V2).
 struct Vote {
   UpdateId id;
@@ -120,7 +114,7 @@ struct Release {
   VersionStamp version;
 };
 
-using Message = std::variant<Hello, Welcome, HelloRefused, Begin, BeginReply, SourceDigest,
-                             Progress, Vote, Decision, Finished, Release>;
+using Message = std::variant<Hello, Welcome, HelloRefused, Begin, BeginReply, SourceDigest, Vote,
+                             Decision, Finished, Release>;
 
 }  // namespace changeover::protocol

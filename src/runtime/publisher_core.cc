@@ -115,7 +115,7 @@ void PublisherCore::handle(const Coordinator::Event& event) {
       }
       listener_->close(close->connection);
       peers_.erase(close->connection);
-    } else if (!std::holds_alternative<Coordinator::RankProgress>(*action)) {
+    } else {
       orders_.push_back(*std::move(action));
     }
   }

@@ -21,8 +21,6 @@
 namespace changeover::runtime {
 namespace {
 
-constexpr auto kProgressEvery = std::chrono::milliseconds(250);
-
 void entropy(std::span<uint8_t> bytes) {
   (void)os::fill_random(std::as_writable_bytes(bytes));
 }
@@ -264,7 +262,6 @@ void RankDriver::act(protocol::RankMachine::Action action) {
 }
 
 void RankDriver::open_stream(const protocol::RankMachine::OpenStream& open) {
-  stream_update_ = open.id;
   fence_noted_ = parts_.fence.up();
   parts_.fence.forget_raised();
   started_ = false;
@@ -305,7 +302,6 @@ void RankDriver::pump() {
     if (run.ok()) {
       if (!started_) {
         started_ = true;
-        progress_due_ = parts_.clock.now();
         feed(protocol::RankMachine::StreamStarted{});
         if (!receiver_) {
           return;
@@ -395,11 +391,6 @@ void RankDriver::show_progress() {
     if (!status.ok()) {
       receiver_->fail(status);  // The rest is drained, and the vote says why (rule R1).
     }
-  }
-  const Instant now = parts_.clock.now();
-  if (now >= progress_due_ && !drained_) {
-    progress_due_ = now + kProgressEvery;
-    dialer_.send(peer_, control::encode(protocol::Progress{stream_update_, bytes}));
   }
 }
 

@@ -113,7 +113,6 @@ class RankDriver {
   std::unique_ptr<transport::ReceiveRoad> road_;
   protocol::TransactionSink sink_;
   std::optional<protocol::StreamReceiver> receiver_;  // While there is a stream to receive.
-  UpdateId stream_update_;
   std::atomic<bool> streaming_{false};
   bool started_ = false;      // The stream's first byte is here.
   bool fence_noted_ = false;  // The machine knows since when it is up.
@@ -121,7 +120,6 @@ class RankDriver {
   // The last byte's time, or when the stream was joined or left: messages that come meanwhile do
   // not give a road that stands still more time.
   Instant quiet_since_;
-  Instant progress_due_;
   std::optional<RankReport> ended_;
   Status refused_;  // The publisher refused this rank; told once.
   std::atomic<bool> plan_is_new_{false};
