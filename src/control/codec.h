@@ -13,11 +13,10 @@
 
 namespace changeover::control {
 
-// Ceilings of what a peer may say (rule S2).
-inline constexpr size_t kNameBytesMax = 256;    // job, engine, host, road, way, policy
-inline constexpr size_t kTextBytesMax = 4096;   // messages of a Status, results
-inline constexpr size_t kCapabilitiesMax = 64;  // entries, each at most kNameBytesMax
-inline constexpr int32_t kEngineSizeMax = 65536;
+using protocol::kCapabilitiesMax;
+using protocol::kEngineSizeMax;
+using protocol::kNameBytesMax;
+using protocol::kTextBytesMax;
 
 // Longer texts are cut at a character, never refused: an error must always get through.
 std::vector<uint8_t> encode(const protocol::Message& message);

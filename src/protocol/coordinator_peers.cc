@@ -7,14 +7,6 @@
 
 namespace changeover::protocol {
 
-namespace {
-
-constexpr size_t kEngineNameBytesMax = 256;
-constexpr int32_t kEngineSizeMax = 65536;
-constexpr size_t kCapabilitiesMax = 64;
-
-}  // namespace
-
 void Coordinator::on(const Received& event, Instant now) {
   Peer* peer = find_peer(event.connection);
   if (const Hello* hello = std::get_if<Hello>(&event.message)) {
@@ -92,7 +84,7 @@ Status Coordinator::check_hello(const Hello& hello) const {
     return {Code::kRefused, rank + " is of job " + base::quoted(hello.job) +
                                 ", this publisher serves job " + base::quoted(options_.job)};
   }
-  if (hello.rank.engine.empty() || hello.rank.engine.size() > kEngineNameBytesMax ||
+  if (hello.rank.engine.empty() || hello.rank.engine.size() > kNameBytesMax ||
       hello.engine_size < 1 || hello.engine_size > kEngineSizeMax || hello.rank.rank < 0 ||
       hello.rank.rank >= hello.engine_size || hello.capabilities.size() > kCapabilitiesMax) {
     return {Code::kInvalidArgument, rank + " of " + std::to_string(hello.engine_size) +

@@ -17,6 +17,12 @@
 
 namespace changeover::protocol {
 
+// Ceilings of what a peer may say (rule S2).
+inline constexpr size_t kNameBytesMax = 256;    // job, engine, host, road, way, policy
+inline constexpr size_t kTextBytesMax = 4096;   // messages of a Status, results
+inline constexpr size_t kCapabilitiesMax = 64;  // entries, each at most kNameBytesMax
+inline constexpr int32_t kEngineSizeMax = 65536;
+
 // rank -> coordinator, first message of a connection (after the channel's token handshake).
 struct Hello {
   std::string job;

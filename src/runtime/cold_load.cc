@@ -1,5 +1,6 @@
-// A cold load: parameters straight from a checkpoint, element by element as the plan says. Shares
-// no code with the update path, because every update is held to it.
+// A cold load: parameters straight from a checkpoint, element by element as the plan says. Every
+// update is held to it, so it shares none of the code that moves an update's bytes: only how names
+// are matched and one value is cast.
 #include <array>
 #include <cstring>
 #include <map>
