@@ -72,6 +72,7 @@ void put(const protocol::BeginReply& value, pb::Envelope& envelope) {
 void put(const protocol::SourceDigest& value, pb::Envelope& envelope) {
   auto* out = envelope.mutable_source_digest();
   write(value.id, out->mutable_id());
+  out->set_checking(value.checking);
   if (value.digest) {
     out->set_digest(bytes_of(value.digest->bytes));
   }
@@ -176,6 +177,7 @@ protocol::BeginReply get(const pb::BeginReply& in, FieldReader& reader) {
 protocol::SourceDigest get(const pb::SourceDigest& in, FieldReader& reader) {
   protocol::SourceDigest out;
   out.id = reader.update_id(in.has_id(), in.id());
+  out.checking = in.checking();
   if (in.has_digest()) {
     out.digest = reader.digest(in.digest(), "digest");
   }

@@ -152,6 +152,7 @@ TEST(Codec, EveryOtherMessageComesBack) {
   const auto reply =
       round_trip(protocol::BeginReply{id, {{2}}, protocol::BeginKind::kNeedDigest, why});
   EXPECT_EQ(reply.kind, protocol::BeginKind::kNeedDigest);
+  EXPECT_TRUE(round_trip(protocol::SourceDigest{id, {}, true}).checking);
   const auto decision = round_trip(protocol::Decision{id, true, why});
   EXPECT_TRUE(decision.commit && same(decision.reason, why));
   EXPECT_EQ(round_trip(protocol::Release{{1, 9}}).version, (VersionStamp{1, 9}));

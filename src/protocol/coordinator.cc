@@ -217,19 +217,16 @@ void Coordinator::on(const StreamEnded& event, Instant now) {
   }
   for (auto& [name, engine] : update_) {
     for (auto& [rank, member] : engine.members) {
-      if (member.streaming && !engine.decision) {
-        send(member.connection, SourceDigest{id_, event.digest});
-      }
       member.streaming = false;
     }
   }
   step_ = Step::kVoting;
-  waiting_since_ = now;
+  waiting_since_ = told_at_ = now;
   deadline_ = now + options_.deadlines.vote;
   if (event.status.ok() && event.check_follows) {
     check_deadline_ = now + options_.deadlines.stall;
-    told_at_ = now;
   }
+  send_digest();
 }
 
 // --- the end

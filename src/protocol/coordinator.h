@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -184,9 +185,11 @@ class Coordinator {
   void judge_begins(Instant now);
   void start_stream(Instant now);
   void await_votes(Instant now);
-  void end_check(const Status& status);
+  void end_check(const Status& status, Instant now);
+  void send_digest();
   void judge_votes();
-  void let_go_silent(bool (*is_silent)(const Member&), const std::string& for_what, Instant now);
+  void let_go_silent(const std::function<bool(const Member&)>& is_silent,
+                     const std::string& for_what, Instant now);
   void lose(const std::string& name, Engine& engine, Member& member, const Status& why);
   void decide(const std::string& name, Engine& engine, bool commit, const Status& reason);
   void decide_all(const Status& reason);

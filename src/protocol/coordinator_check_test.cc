@@ -16,9 +16,12 @@ using namespace testing;
 
 class SourceCheckTest : public CoordinatorTest {
  protected:
-  SourceCheckTest() {
-    a0_ = connect(hello("a", 0));
-    a1_ = connect(hello("a", 1));
+  explicit SourceCheckTest(Mode mode = Mode::kJournal) {
+    for (const int32_t rank : {0, 1}) {
+      Hello with = hello("a", rank);
+      with.mode = mode;
+      (rank == 0 ? a0_ : a1_) = connect(with);
+    }
     start();
     reply(a0_);
     reply(a1_);
@@ -31,6 +34,7 @@ class SourceCheckTest : public CoordinatorTest {
 
 TEST_F(SourceCheckTest, U1_U2_TheDigestGoesOutAtEndAndOnlyTheCommitWaits) {
   EXPECT_EQ(sent<SourceDigest>(a0_).at(0).digest, digest(2));
+  EXPECT_TRUE(sent<SourceDigest>(a0_)[0].checking);
   vote(a0_);
   vote(a1_);
   EXPECT_TRUE(sent<Decision>(a0_).empty());
@@ -109,6 +113,47 @@ TEST_F(SourceCheckTest, R7_ARankThatDoesNotVoteIsLateAllTheSame) {
   EXPECT_EQ(coordinator_.deadline(), Instant::never());
   handle(Coordinator::SourceRead{});
   handle(Coordinator::SourceChecked{});
+}
+
+// In these modes ranks serve on until the source is known not to have changed, and vote then.
+class ApartCheckTest : public SourceCheckTest {
+ protected:
+  ApartCheckTest() : SourceCheckTest(Mode::kSwap) {}
+  void vote_apart(ConnectionId id) {
+    Vote vote;
+    vote.id = coordinator_.update();
+    vote.ready = true;
+    vote.version = kV2;
+    vote.digest = digest(2);
+    vote.mode = Mode::kSwap;
+    vote.incarnation = ranks_[id].incarnation;
+    handle(Coordinator::Received{id, vote});
+  }
+};
+
+TEST_F(ApartCheckTest, R7_WhoServesOnIsNotLateBeforeTheSourceIsChecked) {
+  for (int i = 0; i < 10; ++i) {
+    wait(seconds(4));
+    handle(Coordinator::SourceRead{});
+  }
+  EXPECT_TRUE(actions<Coordinator::CloseConnection>().empty());
+  EXPECT_TRUE(sent<SourceDigest>(a0_).back().checking);
+  handle(Coordinator::SourceChecked{});
+  EXPECT_FALSE(sent<SourceDigest>(a0_).back().checking);
+  EXPECT_EQ(coordinator_.deadline(), now_ + seconds(10));
+  vote_apart(a0_);
+  wait(seconds(9));
+  vote_apart(a1_);
+  EXPECT_TRUE(sent<Decision>(a0_).at(0).commit);
+}
+
+TEST_F(ApartCheckTest, R7_AndIsLateAfterThat) {
+  wait(seconds(9));
+  handle(Coordinator::SourceChecked{});
+  vote_apart(a0_);
+  wait(seconds(10));
+  EXPECT_THAT(sent<Decision>(a0_).at(0).reason.message(),
+              HasSubstr("a/1: waited 10000 ms for its vote"));
 }
 
 }  // namespace

@@ -26,26 +26,35 @@ void Coordinator::on(const SourceRead&, Instant now) {
     return;
   }
   told_at_ = now;
-  for (const auto& [name, engine] : update_) {
-    for (const auto& [rank, member] : engine.members) {
-      if (!engine.decision && member.vote && member.connection != 0) {
-        send(member.connection, SourceDigest{id_, stream_.digest});
-      }
-    }
-  }
+  send_digest();
 }
 
-void Coordinator::on(const SourceChecked& event, Instant) {
+void Coordinator::on(const SourceChecked& event, Instant now) {
   if (check_deadline_ != Instant::never()) {
-    end_check(event.status);
+    end_check(event.status, now);
   }
 }
 
-void Coordinator::end_check(const Status& status) {
+void Coordinator::end_check(const Status& status, Instant now) {
   check_deadline_ = Instant::never();
   if (!status.ok()) {
     failure_ = status;
     decide_all(status);
+    return;
+  }
+  send_digest();
+  waiting_since_ = now;  // Of ranks that served on until now.
+  deadline_ = now + options_.deadlines.vote;
+}
+
+void Coordinator::send_digest() {
+  const bool checking = check_deadline_ != Instant::never();
+  for (const auto& [name, engine] : update_) {
+    for (const auto& [rank, member] : engine.members) {
+      if (!engine.decision && takes_part(member) && member.connection != 0) {
+        send(member.connection, SourceDigest{id_, stream_.digest, checking});
+      }
+    }
   }
 }
 
@@ -56,18 +65,25 @@ void Coordinator::await_votes(Instant now) {
     end_check({Code::kDeadline,
                "waited " + milliseconds_text(options_.deadlines.stall) +
                    " for the publisher's own check of its source, which read nothing meanwhile: "
-                   "publish a source that does not change, or make it faster to read"});
+                   "publish a source that does not change, or make it faster to read"},
+              now);
   }
   if (check_deadline_ == Instant::never()) {
     judge_votes();
   }
   if (now >= deadline_) {
-    let_go_silent([](const Member& member) { return takes_part(member) && !member.vote; },
-                  "its vote", now);
-    if (check_deadline_ == Instant::never()) {
+    const bool checking = check_deadline_ != Instant::never();
+    let_go_silent(
+        [&](const Member& member) {
+          // Some serve on until the source is checked, and vote after that.
+          return takes_part(member) && !member.vote &&
+                 !(checking && receives_apart(member.hello.mode));
+        },
+        "its vote", now);
+    if (!checking) {
       decide_all({Code::kDeadline, "the votes do not allow a commit"});  // However that came about.
     }
-    deadline_ = Instant::never();  // Who is left has voted, and waits for the check.
+    deadline_ = Instant::never();  // Whoever is left waits for the check.
   }
   if (std::all_of(update_.begin(), update_.end(),
                   [](const auto& entry) { return entry.second.decision.has_value(); })) {
@@ -166,8 +182,8 @@ void Coordinator::lose(const std::string& name, Engine& engine, Member& member, 
 
 // They may be alive, with a data connection that is not (case N15): whoever is silent is told the
 // decision and let go, and takes part again when it has come anew.
-void Coordinator::let_go_silent(bool (*is_silent)(const Member&), const std::string& for_what,
-                                Instant now) {
+void Coordinator::let_go_silent(const std::function<bool(const Member&)>& is_silent,
+                                const std::string& for_what, Instant now) {
   const Status why(Code::kDeadline,
                    "waited " + milliseconds_text(now - waiting_since_) + " for " + for_what);
   for (auto& [name, engine] : update_) {

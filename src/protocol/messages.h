@@ -81,11 +81,13 @@ struct BeginReply {
   Status why;  // not ok only for kRefused
 };
 
-// coordinator -> rank, after END: the source's digest; none where digests are off. Again while the
-// publisher checks that its source has not changed: whoever has voted waits on for the decision.
+// coordinator -> rank, after END: the source's digest; none where digests are off. Where the source
+// may have changed while it was read it comes again, as long as the publisher checks that, and once
+// after: whoever has voted waits on for the decision, and who serves on does so until then.
 struct SourceDigest {
   UpdateId id;
   std::optional<Digest> digest;
+  bool checking = false;  // it comes again
 };
 
 // rank -> coordinator, exactly once per update that it answered kReady (rule V2).
@@ -100,6 +102,11 @@ struct Vote {
   Incarnation incarnation;
   Status error;  // not ok unless ready
 };
+
+// The mode leaves live memory alone before the decision: a rank may serve until its fence rises.
+inline bool receives_apart(Mode mode) {
+  return mode == Mode::kStaged || mode == Mode::kSwap;
+}
 
 // coordinator -> rank. Never changes for an id and an engine.
 struct Decision {

@@ -276,20 +276,23 @@ void RankMachine::leave_stream(const Status& why) {
 // --- prepare, vote, decision
 
 void RankMachine::on_message(const SourceDigest& digest, Instant now) {
-  if (digest.id == id_ && phase_ == Phase::kPrepared) {
-    deadline_ = now + options_.deadlines.vote;  // The publisher still checks its source.
+  if (digest.id != id_) {
     return;
   }
-  if (digest.id != id_ || (phase_ != Phase::kReceiving && phase_ != Phase::kEnded)) {
-    return;
-  }
-  digest_ = digest;
-  if (phase_ == Phase::kEnded) {
-    actions_.push_back(Check{digest_->digest});
+  if (phase_ == Phase::kPrepared) {
+    deadline_ = now + options_.deadlines.vote;  // The decision takes as long as the source's check.
+  } else if (phase_ == Phase::kStaged && digest_->checking) {
+    digest_->checking = digest.checking;
+    await_boundary(now);
+  } else if (phase_ == Phase::kReceiving || phase_ == Phase::kEnded) {
+    digest_ = digest;
+    if (phase_ == Phase::kEnded) {
+      actions_.push_back(Check{digest_->digest});
+    }
   }
 }
 
-// What can be done while the engine serves was done; if it still does, the engine says when.
+// What can be done while the engine serves was done.
 void RankMachine::on(const Checked& event, Instant now) {
   if (phase_ != Phase::kEnded) {
     return;
@@ -297,17 +300,25 @@ void RankMachine::on(const Checked& event, Instant now) {
   if (!event.status.ok()) {
     return vote(event.status, now);
   }
-  if (!options_.engine_picks_boundary || !transaction_.serves_on()) {
+  await_boundary(now);
+}
+
+// No engine that can serve on stops for a source that may yet be found changed; then it says when.
+void RankMachine::await_boundary(Instant now) {
+  if (digest_->checking && receives_apart(options_.hello.mode) && fence_.open()) {
+    phase_ = Phase::kStaged;
+    deadline_ = now + options_.deadlines.vote;
+  } else if (options_.engine_picks_boundary && transaction_.serves_on()) {
+    phase_ = Phase::kStaged;
+    // The publisher waits longer: it shall hear why.
+    deadline_ = now + options_.deadlines.vote / 2;
+  } else {
     actions_.push_back(Prepare{digest_->digest});
-    return;
   }
-  phase_ = Phase::kStaged;
-  // The publisher waits longer: it shall hear why.
-  deadline_ = now + options_.deadlines.vote / 2;
 }
 
 void RankMachine::on(const AtBoundary& event, Instant) {
-  if (phase_ == Phase::kStaged && event.id == id_) {
+  if (staged_update() == event.id) {
     actions_.push_back(Prepare{digest_->digest});
   }
 }
@@ -448,9 +459,10 @@ void RankMachine::on(const Tick&, Instant now) {
                                "; the stream had arrived whole"},
          now);
   } else if (phase_ == Phase::kStaged) {
-    vote({Code::kDeadline, "waited " + milliseconds_text(now - *ended_at_) +
-                               " for a step boundary of " + "the engine; version " + version +
-                               " was staged whole"},
+    const std::string what = digest_->checking ? " for the publisher's check of its source"
+                                               : " for a step boundary of the engine";
+    vote({Code::kDeadline, "waited " + milliseconds_text(now - *ended_at_) + what + "; version " +
+                               version + " was staged whole"},
          now);
   } else if (phase_ == Phase::kPrepared || phase_ == Phase::kInDoubt) {
     if (phase_ == Phase::kPrepared) {

@@ -124,7 +124,8 @@ class RankMachine {
     kIdle,
     kReceiving,  // begun: the stream is open or about to be
     kEnded,      // END is here, the source's digest is not
-    kStaged,     // all is checked and the engine serves on, up to its next step boundary
+    kStaged,     // all is checked here and the engine serves on: until the publisher has checked
+                 // its source, and from there to the next step boundary
     kPrepared,   // voted yes, waiting for the decision
     kInDoubt,    // as kPrepared, and a wait for the decision has run out
     kFinishing,  // the decision is carried out
@@ -150,7 +151,7 @@ class RankMachine {
   const UpdateId& update() const { return id_; }  // the open one, or the last
   // The update that waits for the engine's boundary.
   std::optional<UpdateId> staged_update() const {
-    return phase_ == Phase::kStaged ? std::optional(id_) : std::nullopt;
+    return phase_ == Phase::kStaged && !digest_->checking ? std::optional(id_) : std::nullopt;
   }
   std::string_view phase_text() const;  // "disconnected", "idle", "receiving", "in_doubt", ...
   bool connected() const { return welcomed_; }
@@ -193,6 +194,7 @@ class RankMachine {
   update::BeginOutcome try_begin(const Begin& begin, Instant now);
   Status check_begin(const Begin& begin) const;
   void remember(const BeginReply& reply);
+  void await_boundary(Instant now);
   void vote(const Status& error, Instant now);
   void abort(const Status& why, bool keep_gate_shut, Instant now);
   void end_update(Instant now);

@@ -116,21 +116,6 @@ TEST_F(RankMachineTest, BeginIsAnsweredAfterTheRankListens) {
             std::find_if(actions_.begin(), actions_.end(), is_reply));
 }
 
-// The publisher reads its source again before it decides, and says so by the digest (rule U1).
-TEST_F(RankMachineTest, R7_ARankThatIsToldOfTheSourcesCheckWaitsOn) {
-  prepare(id(1), 1);
-  for (int i = 0; i < 5; ++i) {
-    wait(seconds(9));
-    digest(id(1));
-  }
-  EXPECT_EQ(machine_.phase_text(), "prepared");
-  EXPECT_EQ(sent<Vote>().size(), 1u);
-  wait(seconds(10));
-  EXPECT_EQ(machine_.phase_text(), "in_doubt");
-  receive(Decision{id(1), true, {}});
-  EXPECT_EQ(sent<Finished>().at(0).report.outcome, RankOutcome::kCommitted);
-}
-
 TEST_F(RankMachineTest, ARepeatedMessageGetsTheFirstAnswer) {
   begin(id(1), 1);
   begin(id(1), 1);
