@@ -1,193 +1,20 @@
-// Listener and dialer over real sockets, and every kind of stranger that may knock.
-#include <array>
-#include <condition_variable>
+// Listener and dialer over real sockets: frames, deadlines, addresses.
 #include <future>
-#include <mutex>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include "control/dialer.h"
-#include "control/listener.h"
-#include "os/clock.h"
-#include "os/entropy.h"
-#include "os/local_socket.h"
-#include "os/poll.h"
-#include "os/socket.h"
+#include "control/channel_testing.h"
 
 namespace changeover::control {
 namespace {
 
 using namespace std::chrono_literals;
+using namespace testing;
 using ::testing::HasSubstr;
 
-void entropy(std::span<uint8_t> bytes) {
-  (void)os::fill_random(std::as_writable_bytes(bytes));
-}
-
-// Remembers what it was told; waits for it with a deadline.
-class Recorder : public ChannelHandler {
- public:
-  void on_open(PeerId peer, const std::string&) override { note("open " + std::to_string(peer)); }
-  void on_data(PeerId peer, os::Fd fd) override {
-    std::lock_guard lock(mutex_);
-    data_.push_back(std::move(fd));
-    lines_.push_back("data " + std::to_string(peer));
-    changed_.notify_all();
-  }
-  void on_frame(PeerId peer, std::span<const uint8_t> body) override {
-    note("frame " + std::to_string(peer) + " " + std::string(body.begin(), body.end()));
-  }
-  void on_closed(PeerId peer, const Status& why) override {
-    note("closed " + std::to_string(peer) + " " + why.to_string());
-  }
-  void on_refused(const std::string& address, const Status& why) override {
-    note("refused " + address + " " + why.to_string());
-  }
-
-  // The first line that holds `text`, or "" if none came for ten seconds.
-  std::string wait(const std::string& text) {
-    std::unique_lock lock(mutex_);
-    std::string found;
-    changed_.wait_for(lock, 10s, [&] {
-      for (const auto& line : lines_) {
-        if (line.find(text) != std::string::npos) {
-          found = line;
-          return true;
-        }
-      }
-      return false;
-    });
-    return found;
-  }
-  os::Fd take_data() {
-    std::lock_guard lock(mutex_);
-    os::Fd fd = std::move(data_.front());
-    data_.erase(data_.begin());
-    return fd;
-  }
-  int count(const std::string& text) {
-    std::lock_guard lock(mutex_);
-    return static_cast<int>(std::count_if(lines_.begin(), lines_.end(), [&](const auto& line) {
-      return line.find(text) != std::string::npos;
-    }));
-  }
-
- private:
-  void note(std::string line) {
-    std::lock_guard lock(mutex_);
-    lines_.push_back(std::move(line));
-    changed_.notify_all();
-  }
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::string> lines_;
-  std::vector<os::Fd> data_;
-};
-
-std::vector<uint8_t> bytes(std::string_view text) {
-  return {text.begin(), text.end()};
-}
-
-struct Publisher {
-  explicit Publisher(ChannelOptions options = {}, const char* at = "tcp:127.0.0.1:0") {
-    auto opened = Listener::open(*Endpoint::parse(at), options, loop, seen, entropy);
-    EXPECT_TRUE(opened.ok()) << opened.status().to_string();
-    listener = std::move(opened).take();
-    loop.start();
-  }
-  ~Publisher() { loop.stop(); }
-  Recorder seen;
-  Loop loop;
-  std::unique_ptr<Listener> listener;
-};
-
-DialerOptions dial_options(const Endpoint& endpoint, ChannelOptions options = {}) {
-  DialerOptions dial;
-  dial.endpoint = endpoint;
-  dial.channel = std::move(options);
-  dial.back_off_min = 1ms;
-  return dial;
-}
-
-struct Rank {
-  explicit Rank(const Endpoint& endpoint, ChannelOptions options = {})
-      : Rank(dial_options(endpoint, std::move(options))) {}
-  explicit Rank(const DialerOptions& dial) {
-    dialer = std::make_unique<Dialer>(dial, loop, seen, entropy);
-    dialer->dial();
-    loop.start();
-  }
-  ~Rank() { loop.stop(); }
-  Recorder seen;
-  Loop loop;
-  std::unique_ptr<Dialer> dialer;
-};
-
-// A rank that works, to show that others are still served.
-void expect_served(Publisher& publisher, const ChannelOptions& options = {}) {
-  Rank rank(publisher.listener->endpoint(), options);
-  EXPECT_NE(rank.seen.wait("data 1"), "");
-  rank.dialer->send(1, bytes("good"));
-  EXPECT_NE(publisher.seen.wait(" good"), "");
-}
-
-class Stranger {
- public:
-  explicit Stranger(const Endpoint& endpoint, int receive_buffer_bytes = 0)
-      : fd_(os::dial_tcp(endpoint.host, endpoint.port, clock_, clock_.now() + 5s).take()) {
-    if (receive_buffer_bytes > 0) {
-      (void)setsockopt(fd_.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes,
-                       sizeof(receive_buffer_bytes));
-    }
-  }
-  void say(std::span<const uint8_t> text) {
-    (void)os::send_all(fd_, std::as_bytes(text), clock_, clock_.now() + 5s, "publisher");
-  }
-  void say(std::string_view text) { say(bytes(text)); }
-  // What comes until the other end closes.
-  std::string hear_all() {
-    std::string heard;
-    std::array<std::byte, 4096> buffer;
-    while (os::wait_readable(fd_, clock_, clock_.now() + 10s, "publisher").ok()) {
-      const auto got = os::read_some(fd_, buffer);
-      if (!got.ok() || (*got && **got == 0)) {
-        break;
-      }
-      heard.append(reinterpret_cast<const char*>(buffer.data()), got->value_or(0));
-    }
-    return heard;
-  }
-  std::vector<uint8_t> hear(size_t count) {
-    std::vector<uint8_t> heard(count);
-    EXPECT_TRUE(os::receive_all(fd_, std::as_writable_bytes(std::span(heard)), clock_,
-                                clock_.now() + 10s, "publisher")
-                    .ok());
-    return heard;
-  }
-  // As a peer that knows the token; the session it was given. `why` is how it ended.
-  SessionId prove(std::string_view token, Role role = Role::kControl, const SessionId& named = {}) {
-    ClientHandshake handshake(token, role, named, {});
-    std::vector<uint8_t> request;
-    handshake.start(request);
-    while (!request.empty()) {
-      say(request);
-      request.clear();
-      why = handshake.take(hear(handshake.wants()), request);
-    }
-    return handshake.session();
-  }
-  Status why;
-  void close() { fd_.reset(); }
-
- private:
-  os::SystemClock clock_;
-  os::Fd fd_;
-};
-
-class ChannelOver : public testing::TestWithParam<const char*> {};
+class ChannelOver : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ChannelOver, FramesBothWaysAndADataConnection) {
   ChannelOptions options;
@@ -212,7 +39,7 @@ TEST_P(ChannelOver, FramesBothWaysAndADataConnection) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Roads, ChannelOver,
-                         testing::Values("tcp:127.0.0.1:0", "tcp:[::1]:0", "shm:channel_test"),
+                         ::testing::Values("tcp:127.0.0.1:0", "tcp:[::1]:0", "shm:channel_test"),
                          [](const auto& road) {
                            const std::string text(road.param);
                            return text.substr(0, 3) + (text[4] == '[' ? "6" : "");
@@ -244,15 +71,15 @@ TEST(Channel, TheBackOffGrowsUntilThePeerHasTakenTheRank) {
   const auto start = std::chrono::steady_clock::now();
   PeerId peer = 1;
   for (; peer <= 6; ++peer) {
-    ASSERT_NE(publisher.seen.wait("open " + std::to_string(peer)), "");
+    ASSERT_NE(publisher.seen.wait("data " + std::to_string(peer)), "");
     publisher.listener->close(peer);
   }
   // Five waits: at least half of 20, 40, 80, 160 and 320 ms.
   EXPECT_GE(std::chrono::steady_clock::now() - start, 310ms);
-  ASSERT_NE(rank.seen.wait("data 7"), "");
+  ASSERT_NE(publisher.seen.wait("data 7"), "");
   rank.dialer->settled();
   publisher.listener->close(peer);
-  EXPECT_NE(rank.seen.wait("data 8"), "");
+  EXPECT_NE(publisher.seen.wait("data 8"), "");
 }
 
 // A publisher that ends right after a release: bytes of the rank's that it never read must not
@@ -300,28 +127,6 @@ TEST(Channel, ADeadPeersConnectionEnds) {
   EXPECT_THAT(publisher.seen.wait("closed 1"), HasSubstr("connection ended"));
 }
 
-TEST(Channel, R7_ASilentPeerIsFoundByItsHeartbeats) {
-  ChannelOptions options;
-  options.heartbeat = 20ms;
-  options.silence = 100ms;
-  Publisher publisher(options);
-  Stranger stopped(publisher.listener->endpoint());
-  stopped.prove("");
-  EXPECT_THAT(publisher.seen.wait("closed 1"), HasSubstr("no sign of life"));
-}
-
-// Whoever knows the token and then says nothing holds no place among the ranks, and a rank does not
-// wait for ever for its welcome: both ends have a deadline for the first message.
-TEST(Channel, R7_S2_AProvedPeerThatOnlyBreathesIsLetGo) {
-  ChannelOptions options;
-  options.heartbeat = 20ms;
-  options.handshake = 100ms;
-  Publisher publisher(options);
-  Rank rank(publisher.listener->endpoint(), options);
-  EXPECT_THAT(publisher.seen.wait("closed 1"), HasSubstr("s for its first message"));
-  EXPECT_NE(rank.seen.wait("closed 1"), "");
-}
-
 TEST(Channel, R7_ARankWaitsForItsWelcomeUntilADeadline) {
   ChannelOptions options;
   options.heartbeat = 20ms;
@@ -329,7 +134,7 @@ TEST(Channel, R7_ARankWaitsForItsWelcomeUntilADeadline) {
   Publisher publisher;
   Rank rank(publisher.listener->endpoint(), options);
   EXPECT_NE(rank.seen.wait("data 1"), "");
-  rank.dialer->send(bytes("hello"));
+  rank.dialer->send(1, bytes("hello"));
   EXPECT_THAT(rank.seen.wait("closed 1"), HasSubstr("s for its first message"));
   EXPECT_NE(rank.seen.wait("data 2"), "") << "and dials again";
 }
@@ -345,144 +150,6 @@ TEST(Channel, R7_HeartbeatsKeepAQuietConnection) {
   silent.prove("");
   ASSERT_NE(publisher.seen.wait("closed 2"), "") << "the clock of this test";
   EXPECT_EQ(publisher.seen.count("closed 1"), 0);
-}
-
-TEST(Channel, CaseB56_WrongAndMissingTokenAreRefusedAndLogged) {
-  ChannelOptions options;
-  options.token = "secret";
-  Publisher publisher(options);
-  ChannelOptions wrong = options;
-  wrong.token = "guess";
-  Rank guesser(publisher.listener->endpoint(), wrong);
-  EXPECT_THAT(guesser.seen.wait("refused"), HasSubstr("wrong token"));
-  EXPECT_THAT(publisher.seen.wait("refused"), HasSubstr("wrong token"));
-  Rank none(publisher.listener->endpoint());
-  EXPECT_THAT(none.seen.wait("refused"), HasSubstr("asks for a token and the rank has none"));
-  EXPECT_NE(publisher.seen.wait("the rank has none"), "");
-  expect_served(publisher, options);
-}
-
-TEST(Channel, CaseB56_StrangersAreRefusedAtTheirFirstByte) {
-  Publisher publisher;
-  const std::string_view texts[] = {"GET /update HTTP/1.1\r\n\r\n", "\x80\x04\x95\x10",
-                                    "\xFF\xFF\xFF\xFF", "[1,1,1,1,1,1"};
-  for (const std::string_view text : texts) {
-    Stranger stranger(publisher.listener->endpoint());
-    stranger.say(text);
-    (void)stranger.hear_all();  // ends long before the deadline of 10 s
-  }
-  EXPECT_NE(publisher.seen.wait("not those of a changeover peer"), "");
-  expect_served(publisher);
-  EXPECT_EQ(publisher.seen.count("not those of a changeover peer"), 4);
-}
-
-TEST(Channel, CaseB56_APeerThatSaysNothingMeetsTheDeadline) {
-  ChannelOptions options;
-  options.handshake = 50ms;
-  Publisher publisher(options);
-  Stranger silent(publisher.listener->endpoint());
-  Stranger half(publisher.listener->endpoint());
-  half.say(std::span(kMagic).first(5));
-  (void)silent.hear_all();
-  (void)half.hear_all();
-  EXPECT_THAT(publisher.seen.wait("0 of 64 bytes came"), HasSubstr("not finished after 50 ms"));
-  EXPECT_NE(publisher.seen.wait("5 of 64 bytes came"), "");
-  expect_served(publisher);
-}
-
-TEST(Channel, CaseB56_ATruncatedHandshakeIsNamed) {
-  Publisher publisher;
-  Stranger stranger(publisher.listener->endpoint());
-  stranger.say(std::span(kMagic).first(5));
-  stranger.close();
-  EXPECT_NE(publisher.seen.wait("ended after"), "");
-  expect_served(publisher);
-}
-
-TEST(Channel, CaseB56_A4GiBLengthIsRefusedBeforeItIsRead) {
-  Publisher publisher;
-  Stranger stranger(publisher.listener->endpoint());
-  stranger.prove("");
-  stranger.say("\xFF\xFF\xFF\xFF");
-  EXPECT_THAT(publisher.seen.wait("closed 1"),
-              HasSubstr("a frame of 4294967295 bytes, at most 1048576 are taken"));
-  expect_served(publisher);
-}
-
-TEST(Channel, CaseB56_ATruncatedFrameIsNamed) {
-  Publisher publisher;
-  Stranger stranger(publisher.listener->endpoint());
-  stranger.prove("");
-  stranger.say(
-      std::string_view("\x0A\x00\x00\x00"
-                       "abc",
-                       7));
-  stranger.close();
-  EXPECT_THAT(publisher.seen.wait("closed 1"), HasSubstr("after 3 of a frame's 10 bytes"));
-  expect_served(publisher);
-}
-
-TEST(Channel, CaseB56_DataConnectionOfNobodyIsRefused) {
-  Publisher publisher;
-  const auto data = [&](const SessionId& named) {
-    Stranger stranger(publisher.listener->endpoint());
-    stranger.prove("", Role::kData, named);
-    return stranger.why;
-  };
-  const SessionId nobody = {1, 2, 3};
-  EXPECT_THAT(data(nobody).message(), HasSubstr("no rank that is connected"));
-  EXPECT_NE(publisher.seen.wait("refused"), "");
-  // A rank waits for its data connection: what names another session is not it, nor is a second.
-  Stranger control(publisher.listener->endpoint());
-  const SessionId session = control.prove("");
-  ASSERT_TRUE(control.why.ok()) << control.why.to_string();
-  EXPECT_THAT(data(nobody).message(), HasSubstr("no rank that is connected"));
-  EXPECT_EQ(publisher.seen.count("data 1"), 0);
-  EXPECT_TRUE(data(session).ok());
-  EXPECT_NE(publisher.seen.wait("data 1"), "");
-  EXPECT_THAT(data(session).message(), HasSubstr("no rank that is connected"));
-  EXPECT_EQ(publisher.seen.count("data 1"), 1);
-}
-
-TEST(Channel, S2_NoMoreRanksThanThePublisherTakes) {
-  ChannelOptions options;
-  options.peers_max = 1;
-  Publisher publisher(options);
-  Stranger first(publisher.listener->endpoint());
-  first.prove("");
-  ASSERT_TRUE(first.why.ok()) << first.why.to_string();
-  Stranger second(publisher.listener->endpoint());
-  second.prove("");
-  EXPECT_THAT(second.why.message(), HasSubstr("as many ranks are connected"));
-  EXPECT_NE(publisher.seen.wait("refused"), "");
-  EXPECT_EQ(publisher.seen.count("open"), 1);
-}
-
-// What is queued for a peer that does not read has a ceiling; it is let go and told apart.
-TEST(Channel, S2_APeerThatDoesNotReadIsLetGo) {
-  ChannelOptions options;
-  options.send_queue_bytes_max = 1 << 20;
-  Publisher publisher(options);
-  Stranger stopped(publisher.listener->endpoint(), 4096);
-  stopped.prove("");
-  ASSERT_NE(publisher.seen.wait("open 1"), "");
-  for (int i = 0; i < 64; ++i) {
-    publisher.listener->send(1, std::vector<uint8_t>(1 << 20));
-  }
-  EXPECT_THAT(publisher.seen.wait("closed 1"), HasSubstr("the peer does not read"));
-  expect_served(publisher);
-}
-
-TEST(Channel, S2_HalfOpenConnectionsAreBounded) {
-  ChannelOptions options;
-  options.half_open_max = 4;
-  Publisher publisher(options);
-  std::vector<std::unique_ptr<Stranger>> strangers;
-  for (int i = 0; i < 5; ++i) {
-    strangers.push_back(std::make_unique<Stranger>(publisher.listener->endpoint()));
-  }
-  EXPECT_THAT(publisher.seen.wait("refused"), HasSubstr("more than 4 connections wait"));
-  expect_served(publisher);  // a real rank proves itself in no time and is not crowded out
 }
 
 TEST(Channel, CaseB57_ASecondListenerIsTold) {
