@@ -225,8 +225,30 @@ void PublisherNode::stream_on() {
   }
   ended.digest = world_.model.digest(s.version);
   ended.payload_bytes = s.bytes.size();
+  ended.check_follows = ended.status.ok() && world_.random.chance(0.3);
   p.streaming.reset();
   handle(ended);
+  if (ended.check_follows) {
+    check_on(process_->coordinator.update(), static_cast<int>(world_.random.below(6)));
+  }
+}
+
+// Reads the source again, `reads` pieces and longer than a vote may take (rule U1).
+void PublisherNode::check_on(const UpdateId& update, int reads) {
+  world_.scheduler.after(
+      world_.delay(milliseconds(0), seconds(3)), guarded([this, update, reads] {
+        if (process_->coordinator.update() != update) {
+          return;  // It was over before its check was.
+        }
+        if (reads > 0) {
+          handle(Coordinator::SourceRead{});
+          check_on(update, reads - 1);
+        } else if (damage_.empty() || world_.random.chance(0.8)) {
+          handle(Coordinator::SourceChecked{});
+        } else {
+          handle(Coordinator::SourceChecked{{Code::kAborted, "the source changed"}});
+        }
+      }));
 }
 
 void PublisherNode::arm() {

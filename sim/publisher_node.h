@@ -63,6 +63,7 @@ class PublisherNode {
   void send(const protocol::Coordinator::Send& send);
   void on_message(protocol::ConnectionId connection, const protocol::Message& message);
   void stream_on();
+  void check_on(const UpdateId& update, int reads);
   void arm();
 
   World& world_;
