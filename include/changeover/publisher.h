@@ -37,8 +37,8 @@ struct PublishOptions {
   VersionStamp version;
   uint64_t bucket_bytes = 1ull << 30;  // Rule W4.
   bool digests = true;                 // Rule U2; off is said in the report.
-  // Wait for that many ranks of whole engines; an update that would begin with fewer (one went
-  // meanwhile) is refused, kUnavailable, and names who is missing.
+  // Wait for that many ranks of whole engines. No update begins with fewer: where one went
+  // meanwhile they are waited for once more, and who is missing is named when the time is up.
   uint32_t ranks_min = 1;
   std::chrono::nanoseconds ranks_timeout = std::chrono::seconds(60);
   // When the source may be read (rule U1). Must be set: publishing without saying so is refused.

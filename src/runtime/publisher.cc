@@ -1,4 +1,5 @@
 // Publisher: one update at a time, on the caller's thread.
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <set>
@@ -86,7 +87,11 @@ Result<UpdateReport> PublisherImpl::publish_alone(TensorSource& source,
   for (;;) {
     attach_new();
     UpdateReport report = run(stream, options);
-    const bool nobody = report.ranks.empty() && report.status.code() == Code::kUnavailable;
+    // Left out, or not there: the update was not begun.
+    const bool nobody =
+        report.status.code() == Code::kUnavailable &&
+        std::all_of(report.ranks.begin(), report.ranks.end(),
+                    [](const RankReport& rank) { return rank.outcome == RankOutcome::kLeftOut; });
     if (!nobody || options.ranks_min == 0 || clock_.now() >= until) {
       return report;
     }
