@@ -107,13 +107,19 @@ class Plot {
       out += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n", x(i),
                          kHeight - 8, label(points_[i].x));
     }
-    return out + line("bare", "bare copies", &bench::Point::limit) +
-           line("ours", "changeover", &bench::Point::value) + "</svg>\n";
+    // Names stand at their lines' ends, apart from each other.
+    double bare = y(points_.back().limit);
+    const double ours = y(points_.back().value);
+    if (std::abs(bare - ours) < kNameHeight) {
+      bare = bare < ours ? ours - kNameHeight : ours + kNameHeight;
+    }
+    return out + line("bare", "bare copies", &bench::Point::limit, bare) +
+           line("ours", "changeover", &bench::Point::value, ours) + "</svg>\n";
   }
 
  private:
   static constexpr double kWidth = 760, kHeight = 300, kLeft = 48, kRight = 100, kTop = 28,
-                          kBottom = 32;
+                          kBottom = 32, kNameHeight = 16;
 
   double x(size_t i) const {
     const double steps = points_.size() > 1 ? static_cast<double>(points_.size() - 1) : 1;
@@ -122,8 +128,8 @@ class Plot {
   double y(double value) const {
     return kHeight - kBottom - value / top_ * (kHeight - kTop - kBottom);
   }
-  std::string line(std::string_view style, std::string_view name,
-                   double bench::Point::*field) const {
+  std::string line(std::string_view style, std::string_view name, double bench::Point::*field,
+                   double name_y) const {
     std::string path;
     std::string dots;
     for (size_t i = 0; i < points_.size(); ++i) {
@@ -136,7 +142,7 @@ class Plot {
     }
     return fmt::format("<polyline class=\"{}\" points=\"{}\"/>\n{}", style, path, dots) +
            fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", style,
-                       x(points_.size() - 1) + 10, y(points_.back().*field) + 4, name);
+                       x(points_.size() - 1) + 10, name_y + 4, name);
   }
 
   const std::vector<bench::Point>& points_;
