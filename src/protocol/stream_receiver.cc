@@ -57,6 +57,7 @@ void StreamReceiver::on_header() {
   }
   fail(check.status.with_context("frame " + std::to_string(frames_ + 1)));
   if (header_.command == wire::kEnd) {
+    fail(slices_.on_end());
     if (failure_.ok()) {
       fail(sink_.on_end());
     }
@@ -105,15 +106,20 @@ void StreamReceiver::next_part() {
 }
 
 void StreamReceiver::on_metadata() {
-  auto entries = wire::decode_metadata(metadata_, static_cast<uint64_t>(header_.payload_bytes));
+  auto entries = wire::decode_metadata(metadata_, static_cast<uint64_t>(header_.payload_bytes),
+                                       options_.extensions);
   if (!entries.ok()) {
     fail(entries.status().with_context("frame " + std::to_string(frames_)));
+    return;
+  }
+  if (Status status = slices_.on_frame(*entries); !status.ok()) {
+    fail(status.with_context("frame " + std::to_string(frames_)));
     return;
   }
   entries_ = std::move(entries).take();
   tensors_.clear();
   for (const wire::Entry& entry : entries_) {
-    tensors_.push_back({&entry.spec, entry.offset, entry.nbytes});
+    tensors_.push_back({&entry.spec, entry.offset, entry.nbytes, entry.slice, entry.xxh3});
   }
   fail(sink_.on_frame(tensors_));
 }

@@ -20,6 +20,7 @@
 
 #include "update/transaction.h"
 #include "wire/frame.h"
+#include "wire/slices.h"
 
 namespace changeover::protocol {
 
@@ -38,6 +39,7 @@ struct StreamReceiverOptions {
   std::optional<int64_t> version;  // the one expected (rule R6); none = the first frame's
   uint64_t payload_bytes_max = 0;  // the rank's ceiling; 0 = no payload is accepted
   uint64_t metadata_bytes_max = wire::kMetadataBytesMax;
+  WireExtensions extensions = kEveryWireExtension;  // those that this rank has declared (rule W6)
 };
 
 class StreamReceiver {
@@ -85,6 +87,7 @@ class StreamReceiver {
   std::vector<std::byte> metadata_;
   std::vector<wire::Entry> entries_;
   std::vector<update::FrameTensor> tensors_;
+  wire::SliceTracker slices_;
   uint64_t got_ = 0;  // of the current part
   uint64_t size_ = wire::kHeaderBytes;
   uint64_t payload_total_ = 0;

@@ -184,6 +184,7 @@ void TransactionImpl::start(VersionStamp version) {
   frame_.clear();
   at_ = 0;
   position_ = 0;
+  split_ = {};
   reload_counting_ = false;
 }
 

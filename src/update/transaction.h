@@ -22,6 +22,7 @@
 #include <changeover/status.h>
 #include <changeover/tensor.h>
 #include <changeover/types.h>
+#include <changeover/wire_extensions.h>
 
 #include "update/bulk_copier.h"
 #include "update/fence.h"
@@ -33,7 +34,10 @@ namespace changeover::update {
 struct FrameTensor {
   const TensorSpec* spec = nullptr;
   uint64_t offset = 0;
-  uint64_t nbytes = 0;
+  uint64_t nbytes = 0;  // of this part, where there is a slice
+  // Rule W6: a part of the tensor; the next frame has the next one, at offset 0.
+  std::optional<TensorSlice> slice = std::nullopt;
+  std::optional<Digest> xxh3 = std::nullopt;  // what the whole tensor's bytes must digest to
 };
 
 struct TransactionOptions {

@@ -59,6 +59,15 @@ class TransactionImpl final : public Transaction {
     model::NameMatch match;
     bool wanted = false;  // its bytes go into parameters
     bool hashed = false;
+    uint64_t first = 0;  // the tensor's byte at `offset`; not 0 = a part that follows another
+    bool last = true;    // no part follows
+    std::optional<Digest> xxh3 = std::nullopt;
+  };
+  // The tensor whose next part comes in the next frame (rule W6).
+  struct Split {
+    model::NameMatch match;
+    bool wanted = false;
+    uint64_t next = 0;  // its next byte; 0 = there is none
   };
   // Bytes are digested and written this many at a time, so that they are read from memory once.
   static constexpr size_t kBlockBytes = 64 << 10;
@@ -72,6 +81,7 @@ class TransactionImpl final : public Transaction {
   void rest(FenceReason reason);
 
   Status take(const FrameTensor& tensor, Incoming& incoming);
+  Status take_next_part(Incoming& incoming) const;
   void start_tensor(const Incoming& incoming);
   Status feed(const Incoming& incoming, uint64_t begin, std::span<const std::byte> bytes);
   Status write_block(const Incoming& incoming, uint64_t begin, std::span<const std::byte> block);
@@ -117,6 +127,7 @@ class TransactionImpl final : public Transaction {
   std::vector<Incoming> frame_;
   size_t at_ = 0;  // the tensor whose bytes come next
   uint64_t position_ = 0;
+  Split split_;
 
   // Of the reload.
   bool reload_open_ = false;

@@ -46,7 +46,16 @@ Status TransactionImpl::on_frame(std::span<const FrameTensor> tensors) {
 
 Status TransactionImpl::take(const FrameTensor& tensor, Incoming& incoming) {
   const TensorSpec& spec = *tensor.spec;
-  incoming = {&spec, tensor.offset, tensor.nbytes, names_.match(spec.name), false, digests_on_};
+  const TensorSlice slice = tensor.slice.value_or(TensorSlice{0, tensor.nbytes});
+  incoming = {&spec, tensor.offset, tensor.nbytes, names_.match(spec.name)};
+  incoming.first = slice.first;
+  incoming.last = slice.first + tensor.nbytes == slice.total;
+  incoming.xxh3 = tensor.xxh3;
+  // A part's tensor may bring its digest with a later one.
+  incoming.hashed = digests_on_ || tensor.slice || tensor.xxh3;
+  if (incoming.first != 0) {
+    return take_next_part(incoming);
+  }
   switch (incoming.match.kind) {
     case model::NameMatch::Kind::kIgnorable:
       return {};
@@ -69,13 +78,24 @@ Status TransactionImpl::take(const FrameTensor& tensor, Incoming& incoming) {
                 tensor::describe(source.spec.dtype, source.spec.shape) +
                 ": send it so, or start the rank with the config.json (or plan) of this model"};
   }
-  if (tensor.nbytes != source_bytes_[incoming.match.source]) {
-    return {Code::kCorrupt, base::quoted(spec.name) + ": " + std::to_string(tensor.nbytes) +
+  if (slice.total != source_bytes_[incoming.match.source]) {
+    return {Code::kCorrupt, base::quoted(spec.name) + ": " + std::to_string(slice.total) +
                                 " bytes came, it has " +
                                 std::to_string(source_bytes_[incoming.match.source])};
   }
   CHANGEOVER_TRY_ASSIGN(incoming.wanted, ledger_.arrive(incoming.match, spec.name));
-  incoming.hashed = digests_on_ || !source.aliases.empty();
+  incoming.hashed = incoming.hashed || !source.aliases.empty();
+  return {};
+}
+
+Status TransactionImpl::take_next_part(Incoming& incoming) const {
+  const model::NameMatch& match = incoming.match;
+  if (incoming.first != split_.next || match.kind != split_.match.kind ||
+      match.source != split_.match.source || match.name_index != split_.match.name_index) {
+    return {Code::kCorrupt, base::quoted(incoming.spec->name) + ": its part from byte " +
+                                std::to_string(incoming.first) + " is out of order (W6)"};
+  }
+  incoming.wanted = split_.wanted;
   return {};
 }
 
@@ -97,11 +117,11 @@ Status TransactionImpl::apply(uint64_t payload_offset, std::span<const std::byte
       break;
     }
     const uint64_t stop = std::min(end, tensor_end);
-    if (begin == tensor.offset) {
+    if (begin == tensor.offset && tensor.first == 0 && tensor.nbytes != 0) {
       start_tensor(tensor);
     }
     const auto part = bytes.subspan(begin - payload_offset, stop - begin);
-    if (Status status = feed(tensor, begin - tensor.offset, part); !status.ok()) {
+    if (Status status = feed(tensor, tensor.first + (begin - tensor.offset), part); !status.ok()) {
       return fail(std::move(status));
     }
     position_ = stop;
@@ -156,7 +176,23 @@ Status TransactionImpl::write_block(const Incoming& incoming, uint64_t begin,
 }
 
 Status TransactionImpl::complete(const Incoming& incoming) {
-  const Digest digest = incoming.hashed ? hasher_.finish() : Digest{};
+  if (!incoming.last) {
+    split_ = {incoming.match, incoming.wanted, incoming.first + incoming.nbytes};
+    return {};
+  }
+  if (incoming.first != 0) {
+    split_ = {};
+  }
+  // A tensor without bytes leaves the hasher alone: it may stand before a tensor's next part.
+  const Digest digest = !incoming.hashed       ? Digest{}
+                        : incoming.nbytes == 0 ? base::digest({})
+                                               : hasher_.finish();
+  if (incoming.xxh3 && *incoming.xxh3 != digest) {
+    return {Code::kCorrupt, "tensor " + base::quoted(incoming.spec->name) +
+                                ": its bytes have digest " + digest.to_text() + ", its xxh3 says " +
+                                incoming.xxh3->to_text() +
+                                ": bytes were damaged, or the source moved (W6)"};
+  }
   if (digests_on_) {
     digester_.add(*incoming.spec, digest);
   }
@@ -171,8 +207,8 @@ Status TransactionImpl::end_of_stream() {
   if (!error_.ok()) {
     return error_;
   }
-  if (state_ != State::kStreaming || at_ != frame_.size()) {
-    return fail({Code::kCorrupt, "the stream ended before the last byte of a frame"});
+  if (state_ != State::kStreaming || at_ != frame_.size() || split_.next != 0) {
+    return fail({Code::kCorrupt, "the stream ended before the last byte of a frame or tensor"});
   }
   state_ = State::kEnded;
   return {};
