@@ -8,9 +8,17 @@
 
 namespace changeover::protocol {
 
-Result<StreamPlan> plan_stream(std::span<const TensorSpec> specs, uint64_t bucket_bytes) {
+namespace {
+
+constexpr std::array<std::byte, wire::kAlignmentBytes> kZeros{};
+
+}  // namespace
+
+Result<StreamPlan> plan_stream(std::span<const TensorSpec> specs, uint64_t bucket_bytes,
+                               const WireExtensions& extensions) {
   StreamPlan plan;
-  CHANGEOVER_TRY_ASSIGN(plan.buckets, wire::plan_buckets(specs, bucket_bytes));
+  plan.extensions = extensions;
+  CHANGEOVER_TRY_ASSIGN(plan.buckets, wire::plan_buckets(specs, bucket_bytes, extensions));
   plan.tensor_bytes.reserve(specs.size());
   for (const TensorSpec& spec : specs) {
     CHANGEOVER_TRY_ASSIGN(const int64_t bytes, byte_count(spec.dtype, spec.shape));
@@ -24,8 +32,9 @@ Result<StreamPlan> plan_stream(std::span<const TensorSpec> specs, uint64_t bucke
   return plan;
 }
 
-StreamSender::StreamSender(std::span<const TensorSpec> specs, StreamPlan plan, int64_t version)
-    : specs_(specs), plan_(std::move(plan)), version_(version) {
+StreamSender::StreamSender(std::span<const TensorSpec> specs, StreamPlan plan, int64_t version,
+                           std::span<const Digest> digests)
+    : specs_(specs), plan_(std::move(plan)), version_(version), digests_(digests) {
   if (plan_.buckets.empty()) {
     state_ = State::kEnd;
   }
@@ -36,24 +45,28 @@ Result<std::optional<StreamSender::Step>> StreamSender::next() {
     case State::kHeader: {
       CHANGEOVER_TRY(start_bucket());
       state_ = State::kMetadata;
-      return std::optional<Step>(Step{StreamPart::kHeader, header_bytes_, 0, 0});
+      return std::optional<Step>(Step{StreamPart::kHeader, header_bytes_});
     }
     case State::kMetadata: {
       state_ = State::kPayload;
-      skip_empty_tensors();
-      return std::optional<Step>(
-          Step{StreamPart::kMetadata, std::as_bytes(std::span(metadata_)), 0, 0});
+      next_place();
+      return std::optional<Step>(Step{StreamPart::kMetadata, std::as_bytes(std::span(metadata_))});
     }
     case State::kPayload: {
-      const size_t tensor = tensor_++;
-      skip_empty_tensors();
-      return std::optional<Step>(
-          Step{StreamPart::kPayload, {}, tensor, plan_.tensor_bytes[tensor]});
+      if (place_.offset != position_) {
+        const auto zeros = std::span(kZeros).first(place_.offset - position_);
+        position_ = place_.offset;
+        return std::optional<Step>(Step{StreamPart::kPayload, zeros});
+      }
+      const Step step{StreamPart::kPayload, {}, place_.tensor, place_.first, place_.nbytes};
+      position_ += place_.nbytes;
+      next_place();
+      return std::optional<Step>(step);
     }
     case State::kEnd:
       header_bytes_ = wire::encode_header({wire::kEnd, 0, 0, version_});
       state_ = State::kDone;
-      return std::optional<Step>(Step{StreamPart::kHeader, header_bytes_, 0, 0});
+      return std::optional<Step>(Step{StreamPart::kHeader, header_bytes_});
     case State::kDone:
       break;
   }
@@ -63,27 +76,28 @@ Result<std::optional<StreamSender::Step>> StreamSender::next() {
 Status StreamSender::start_bucket() {
   const wire::Bucket& bucket = plan_.buckets[bucket_];
   metadata_.clear();
-  if (Status status = wire::encode_metadata(specs_.subspan(bucket.first, bucket.count), metadata_);
+  if (Status status = wire::encode_bucket(specs_, plan_.tensor_bytes, bucket, plan_.extensions,
+                                          digests_, metadata_);
       !status.ok()) {
     state_ = State::kDone;
     return status;
   }
   header_bytes_ = wire::encode_header({wire::kBucket, static_cast<int64_t>(metadata_.size()),
                                        static_cast<int64_t>(bucket.payload_bytes), version_});
-  tensor_ = bucket.first;
+  walk_.emplace(bucket, plan_.tensor_bytes, plan_.extensions.aligned);
+  position_ = 0;
   return {};
 }
 
 // To the bucket's next tensor with bytes, or to the next bucket, or to END.
-void StreamSender::skip_empty_tensors() {
-  const wire::Bucket& bucket = plan_.buckets[bucket_];
-  const size_t end = bucket.first + bucket.count;
-  while (tensor_ < end && plan_.tensor_bytes[tensor_] == 0) {
-    ++tensor_;
+void StreamSender::next_place() {
+  while (const auto place = walk_->next()) {
+    if (place->nbytes > 0) {
+      place_ = *place;
+      return;
+    }
   }
-  if (tensor_ == end) {
-    state_ = ++bucket_ < plan_.buckets.size() ? State::kHeader : State::kEnd;
-  }
+  state_ = ++bucket_ < plan_.buckets.size() ? State::kHeader : State::kEnd;
 }
 
 bool StreamSender::at_frame_end() const {

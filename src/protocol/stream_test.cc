@@ -77,8 +77,9 @@ TEST_F(Stream, W4_FramesAreThePlannedBucketsAndPayloadStepsComeInOrder) {
     frame_ends += sender.at_frame_end();
     if (step->part == StreamPart::kPayload) {
       EXPECT_GE(step->tensor, next_tensor);
-      EXPECT_EQ(step->tensor_bytes, tensors_[step->tensor].bytes.size());
-      EXPECT_GT(step->tensor_bytes, 0u);
+      EXPECT_EQ(step->first, 0u);
+      EXPECT_EQ(step->nbytes, tensors_[step->tensor].bytes.size());
+      EXPECT_GT(step->nbytes, 0u);
       next_tensor = step->tensor + 1;
     }
     if (step->part == StreamPart::kMetadata) {

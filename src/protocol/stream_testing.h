@@ -21,21 +21,25 @@ inline void append(Bytes& out, std::span<const std::byte> bytes) {
 }
 
 inline Bytes encode_stream(std::span<const update::testing::Sent> tensors, uint64_t bucket_bytes,
-                           int64_t version) {
+                           int64_t version, const WireExtensions& extensions = {}) {
   std::vector<TensorSpec> specs;
+  std::vector<Digest> digests;
   for (const auto& sent : tensors) {
     specs.push_back(sent.spec);
+    digests.push_back(base::digest(sent.bytes));
   }
-  StreamSender sender(specs, std::move(plan_stream(specs, bucket_bytes)).take(), version);
+  StreamSender sender(specs, std::move(plan_stream(specs, bucket_bytes, extensions)).take(),
+                      version, digests);
   Bytes stream;
   for (;;) {
     auto step = sender.next();
     if (!step.ok() || !*step) {
       return stream;
     }
-    append(stream, (*step)->part == StreamPart::kPayload
-                       ? std::span<const std::byte>(tensors[(*step)->tensor].bytes)
-                       : (*step)->bytes);
+    append(stream, !(*step)->bytes.empty()
+                       ? (*step)->bytes
+                       : std::span<const std::byte>(tensors[(*step)->tensor].bytes)
+                             .subspan((*step)->first, (*step)->nbytes));
   }
 }
 

@@ -26,36 +26,115 @@ Status check_names(std::span<const TensorSpec> specs) {
   return {};
 }
 
-// The rule itself, over sizes that are known to be good.
-std::vector<Bucket> cut(std::span<const uint64_t> sizes, uint64_t bucket_bytes) {
-  std::vector<Bucket> buckets;
-  Bucket open;
-  const auto flush = [&] {
-    buckets.push_back(open);
-    open = {.first = open.first + open.count};
-  };
-  for (const uint64_t size : sizes) {
-    if (open.payload_bytes > 0 && open.payload_bytes + size > bucket_bytes) {
-      flush();
-    }
-    ++open.count;
-    open.payload_bytes += size;
-    if (open.payload_bytes >= bucket_bytes) {
-      flush();
-    }
-  }
-  if (open.payload_bytes > 0) {
-    flush();
-  } else if (open.count > 0 && !buckets.empty()) {
-    // Zero-size tensors after the last byte: no bucket without bytes, so the last one takes them.
-    buckets.back().count += open.count;
-  }
-  return buckets;
+uint64_t align(uint64_t offset) {
+  return (offset + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
 }
+
+// The rule itself, over sizes that are known to be good.
+class Cutter {
+ public:
+  Cutter(uint64_t bucket_bytes, const WireExtensions& extensions)
+      : bucket_bytes_(bucket_bytes),
+        part_bytes_(bucket_bytes < kAlignmentBytes ? bucket_bytes
+                                                   : bucket_bytes - bucket_bytes % kAlignmentBytes),
+        extensions_(extensions) {}
+
+  void add(uint64_t size) {
+    if (open_.payload_bytes > 0 && start(size) + size > bucket_bytes_) {
+      flush();
+    }
+    ++open_.count;
+    if (extensions_.slices && size > bucket_bytes_) {
+      split(size);
+    } else {
+      open_.payload_bytes = start(size) + size;
+    }
+    if (open_.payload_bytes >= bucket_bytes_) {
+      flush();
+    }
+  }
+
+  std::vector<Bucket> finish() {
+    if (open_.payload_bytes > 0) {
+      flush();
+    } else if (open_.count > 0 && !buckets_.empty()) {
+      // Zero-size tensors after the last byte: no bucket without bytes, so the last takes them.
+      buckets_.back().count += open_.count;
+    }
+    return std::move(buckets_);
+  }
+
+ private:
+  uint64_t start(uint64_t size) const {
+    return extensions_.aligned && size > 0 ? align(open_.payload_bytes) : open_.payload_bytes;
+  }
+
+  void flush() {
+    buckets_.push_back(open_);
+    open_ = {.first = open_.first + open_.count};
+  }
+
+  // A bucket for each part but the last, which leaves its bucket open for others.
+  void split(uint64_t left) {
+    while (left > part_bytes_) {
+      left -= part_bytes_;
+      open_.payload_bytes = part_bytes_;
+      open_.left_bytes = left;
+      buckets_.push_back(open_);
+      open_ = {.first = open_.first + open_.count - 1,
+               .count = 1,
+               .sent_bytes = (open_.count == 1 ? open_.sent_bytes : 0) + part_bytes_};
+    }
+    open_.payload_bytes = left;
+  }
+
+  const uint64_t bucket_bytes_;
+  const uint64_t part_bytes_;
+  const WireExtensions extensions_;
+  std::vector<Bucket> buckets_;
+  Bucket open_;
+};
 
 }  // namespace
 
-Result<std::vector<Bucket>> plan_buckets(std::span<const TensorSpec> specs, uint64_t bucket_bytes) {
+std::optional<Place> BucketWalk::next() {
+  if (at_ == bucket_.first + bucket_.count) {
+    return std::nullopt;
+  }
+  Place place{at_, end_, at_ == bucket_.first ? bucket_.sent_bytes : 0, 0};
+  ++at_;
+  place.nbytes = sizes_[place.tensor] - place.first -
+                 (at_ == bucket_.first + bucket_.count ? bucket_.left_bytes : 0);
+  if (aligned_ && place.nbytes > 0) {
+    place.offset = align(end_);
+  }
+  end_ = place.offset + place.nbytes;
+  return place;
+}
+
+Status encode_bucket(std::span<const TensorSpec> specs, std::span<const uint64_t> sizes,
+                     const Bucket& bucket, const WireExtensions& extensions,
+                     std::span<const Digest> digests, std::string& out) {
+  MetadataWriter writer(out);
+  BucketWalk walk(bucket, sizes, extensions.aligned);
+  while (const auto place = walk.next()) {
+    const uint64_t size = sizes[place->tensor];
+    std::optional<TensorSlice> slice;
+    if (place->nbytes != size) {
+      slice = {place->first, size};
+    }
+    std::optional<Digest> xxh3;
+    if (extensions.xxh3 && place->first + place->nbytes == size) {
+      xxh3 = digests.empty() ? Digest{} : digests[place->tensor];
+    }
+    CHANGEOVER_TRY(writer.add(specs[place->tensor], place->offset, place->nbytes, slice, xxh3));
+  }
+  writer.close();
+  return {};
+}
+
+Result<std::vector<Bucket>> plan_buckets(std::span<const TensorSpec> specs, uint64_t bucket_bytes,
+                                         const WireExtensions& extensions) {
   if (bucket_bytes == 0) {
     return Status(Code::kInvalidArgument, "a bucket needs a size of at least 1 byte");
   }
@@ -81,11 +160,15 @@ Result<std::vector<Bucket>> plan_buckets(std::span<const TensorSpec> specs, uint
                   "all " + std::to_string(specs.size()) +
                       " tensors are of zero size: a stream needs at least one byte (W9)");
   }
-  std::vector<Bucket> buckets = cut(sizes, bucket_bytes);
+  Cutter cutter(bucket_bytes, extensions);
+  for (const uint64_t size : sizes) {
+    cutter.add(size);
+  }
+  std::vector<Bucket> buckets = cutter.finish();
   std::string metadata;
   for (Bucket& bucket : buckets) {
     metadata.clear();
-    CHANGEOVER_TRY(encode_metadata(specs.subspan(bucket.first, bucket.count), metadata));
+    CHANGEOVER_TRY(encode_bucket(specs, sizes, bucket, extensions, {}, metadata));
     bucket.metadata_bytes = metadata.size();
     if (metadata.size() > kMetadataBytesMax) {
       return Status(Code::kInvalidArgument,

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,9 +15,24 @@
 
 namespace changeover::wire {
 
-// Appends the metadata of a bucket with these tensors back to back from offset 0, byte for byte as
-// the real sender writes it. kInvalidArgument names the tensor with a bad name or shape, or a dtype
-// that the wire cannot name; `out` is then as before.
+// Appends metadata entry by entry, byte for byte as the real sender writes it where there is
+// neither slice nor digest.
+class MetadataWriter {
+ public:
+  // `out` must outlive the writer.
+  explicit MetadataWriter(std::string& out) : out_(out) { out_ += '['; }
+  // kInvalidArgument names the tensor with a bad name or shape, or a dtype that the wire cannot
+  // name; what was appended is then of no use.
+  Status add(const TensorSpec& spec, uint64_t offset, uint64_t nbytes,
+             const std::optional<TensorSlice>& slice = {}, const std::optional<Digest>& xxh3 = {});
+  void close() { out_ += ']'; }
+
+ private:
+  std::string& out_;
+};
+
+// The metadata of a plain bucket with these tensors back to back from offset 0. Refuses what
+// MetadataWriter does; `out` is then as before.
 Status encode_metadata(std::span<const TensorSpec> specs, std::string& out);
 
 // The same for entries with offsets, slices and digests of their own.

@@ -72,76 +72,71 @@ void append_string(std::string& out, std::string_view text) {
   out += '"';
 }
 
-void append_extensions(std::string& out, const Entry& entry) {
-  out.pop_back();  // The object's end.
-  if (entry.slice) {
-    out += ",\"slice\":[" + std::to_string(entry.slice->first) + ',' +
-           std::to_string(entry.slice->total) + ']';
-  }
-  if (entry.xxh3) {
-    out += ",\"xxh3\":\"" + entry.xxh3->to_text() + '"';
-  }
-  out += '}';
-}
+}  // namespace
 
-Status append_entry(std::string& out, const TensorSpec& spec, uint64_t offset, uint64_t nbytes) {
-  CHANGEOVER_TRY(tensor::check_name(spec.name));
+Status MetadataWriter::add(const TensorSpec& spec, uint64_t offset, uint64_t nbytes,
+                           const std::optional<TensorSlice>& slice,
+                           const std::optional<Digest>& xxh3) {
+  if (Status status = tensor::check_name(spec.name); !status.ok()) {
+    return status.with_context("tensor " + base::quoted(spec.name));
+  }
   const auto dtype = wire_dtype_name(spec.dtype);
   if (!dtype) {
     return Status(Code::kInvalidArgument,
-                  "dtype " + std::string(dtype_name(spec.dtype)) +
+                  "tensor " + base::quoted(spec.name) + ": dtype " +
+                      std::string(dtype_name(spec.dtype)) +
                       " has no name on the wire; send it packed as uint8 (W2)");
   }
-  out += out.ends_with('[') ? "{\"name\":" : ",{\"name\":";
-  append_string(out, spec.name);
-  out += ",\"shape\":";
-  out += tensor::describe_shape(spec.shape);
-  out += ",\"dtype\":\"";
-  out += *dtype;
-  out += "\",\"offset\":";
-  out += std::to_string(offset);
-  out += ",\"nbytes\":";
-  out += std::to_string(nbytes);
-  out += '}';
+  out_ += out_.ends_with('[') ? "{\"name\":" : ",{\"name\":";
+  append_string(out_, spec.name);
+  out_ += ",\"shape\":";
+  out_ += tensor::describe_shape(spec.shape);
+  out_ += ",\"dtype\":\"";
+  out_ += *dtype;
+  out_ += "\",\"offset\":";
+  out_ += std::to_string(offset);
+  out_ += ",\"nbytes\":";
+  out_ += std::to_string(nbytes);
+  if (slice) {
+    out_ +=
+        ",\"slice\":[" + std::to_string(slice->first) + ',' + std::to_string(slice->total) + ']';
+  }
+  if (xxh3) {
+    out_ += ",\"xxh3\":\"" + xxh3->to_text() + '"';
+  }
+  out_ += '}';
   return {};
 }
 
-}  // namespace
-
 Status encode_metadata(std::span<const TensorSpec> specs, std::string& out) {
   const size_t before = out.size();
-  out += '[';
+  MetadataWriter writer(out);
   uint64_t offset = 0;
   for (const TensorSpec& spec : specs) {
     const Result<int64_t> nbytes = byte_count(spec.dtype, spec.shape);
-    Status status = nbytes.status();
-    if (status.ok()) {
-      status = append_entry(out, spec, offset, static_cast<uint64_t>(*nbytes));
-    }
+    Status status = nbytes.ok() ? writer.add(spec, offset, static_cast<uint64_t>(*nbytes))
+                                : nbytes.status().with_context("tensor " + base::quoted(spec.name));
     if (!status.ok()) {
       out.resize(before);
-      return status.with_context("tensor " + base::quoted(spec.name));
+      return status;
     }
     offset += static_cast<uint64_t>(*nbytes);
   }
-  out += ']';
+  writer.close();
   return {};
 }
 
 Status encode_metadata(std::span<const Entry> entries, std::string& out) {
   const size_t before = out.size();
-  out += '[';
+  MetadataWriter writer(out);
   for (const Entry& entry : entries) {
-    if (const Status status = append_entry(out, entry.spec, entry.offset, entry.nbytes);
+    if (Status status = writer.add(entry.spec, entry.offset, entry.nbytes, entry.slice, entry.xxh3);
         !status.ok()) {
       out.resize(before);
-      return status.with_context("tensor " + base::quoted(entry.spec.name));
-    }
-    if (entry.slice || entry.xxh3) {
-      append_extensions(out, entry);
+      return status;
     }
   }
-  out += ']';
+  writer.close();
   return {};
 }
 
