@@ -109,8 +109,8 @@ TEST_F(ReferenceRankTest, V6_BytesThatChangeUnderAVersionAreSeen) {
 TEST_F(ReferenceRankTest, T11_DigestsLetAnUpdateInAndAreOfOneVersion) {
   options_.step_interval = std::chrono::hours(1);
   make();
+  subscriber_->commit({0, 1});  // Before the only step.
   run();
-  subscriber_->commit({0, 1});
   ASSERT_TRUE(eventually([&] { return rank_->steps().run == 1; }));
   FakeFence& fence = static_cast<FakeFence&>(subscriber_->fence());
   ASSERT_TRUE(eventually([&] { return fence.guards() == 0; }));
