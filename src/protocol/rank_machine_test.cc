@@ -385,7 +385,7 @@ TEST_F(RankMachineTest, T14_EachPhaseHasItsOwnTime) {
   digest(id(2));
   pass(8);
   receive(Decision{id(2), true, {}});
-  const PhaseSeconds& done = sent<Finished>().back().report.seconds;
+  const PhaseSeconds done = sent<Finished>().back().report.seconds;
   EXPECT_DOUBLE_EQ(done.begin, 1);
   EXPECT_DOUBLE_EQ(done.receive, 2);
   EXPECT_DOUBLE_EQ(done.prepare, 4);

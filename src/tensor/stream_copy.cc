@@ -13,6 +13,9 @@ namespace changeover::tensor {
 #if defined(__SSE2__)
 
 void stream_copy(std::byte* to, const std::byte* from, size_t bytes) {
+  if (bytes == 0) {
+    return;  // An empty tensor has no address.
+  }
   constexpr size_t kLineBytes = 64;
   constexpr size_t kAheadBytes = 512;  // Of the read: the hardware's own prefetch stops at pages.
   const size_t misaligned = reinterpret_cast<uintptr_t>(to) % kLineBytes;
