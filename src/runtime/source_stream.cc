@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/callback.h"
+#include "runtime/stream_part.h"
 #include "tensor/copy.h"
 #include "tensor/spec.h"
 
@@ -14,11 +15,6 @@ namespace {
 constexpr uint64_t kBlockBytes = 128u << 10;
 // What one send() takes from contiguous memory.
 constexpr uint64_t kSendBytes = 1u << 20;
-
-transport::Part part_of(protocol::StreamPart part) {
-  return part == protocol::StreamPart::kHeader ? transport::Part::kHeader
-                                               : transport::Part::kMetadata;
-}
 
 }  // namespace
 

@@ -1,36 +1,8 @@
 // Rule R4's other half: what a road holds it takes when it is made, and nothing per update.
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include <gtest/gtest.h>
 
+#include "tests/count_allocations.h"
 #include "transport/contract_kit.h"
-
-namespace {
-
-std::atomic<bool> counting{false};
-std::atomic<int> allocations{0};
-
-}  // namespace
-
-// Not inlined: the compiler would take new and free for a mismatch.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  if (counting.load(std::memory_order_relaxed)) {
-    allocations.fetch_add(1, std::memory_order_relaxed);
-  }
-  void* at = std::malloc(bytes);
-  if (at == nullptr) {
-    throw std::bad_alloc();
-  }
-  return at;
-}
-[[gnu::noinline]] void operator delete(void* at) noexcept {
-  std::free(at);
-}
-[[gnu::noinline]] void operator delete(void* at, std::size_t) noexcept {
-  std::free(at);
-}
 
 namespace changeover::transport {
 namespace {
