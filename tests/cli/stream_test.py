@@ -55,6 +55,8 @@ class Stream(CommandTest):
         self.addCleanup(rank.wait)
         self.addCleanup(rank.kill)
         self.assert_ok(*self.publish(1, ranks=1, model="m"))
+        for number in range(3):  # What is printed there must not be its memory.
+            self.assertEqual(os.readlink(f"/proc/{rank.pid}/fd/{number}"), "/dev/null")
         self.assert_ok(*self.verify("a0", "m"))
 
     def test_over_tcp_with_a_token(self):
